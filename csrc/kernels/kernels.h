@@ -1,0 +1,57 @@
+// The table of kernels that one instruction set provides. The portable table is the readable reference; every other
+// table gives the same bits: each output element is computed in the order that the portable file states.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace outpace {
+
+constexpr int kPanelRows = 16;      // output rows of a weight panel = f32 lanes of a 512-bit register
+constexpr int kPagePositions = 64;  // positions of a cache page = positions of a softmax block
+
+struct Matrix;       // matrix.h: weights in panels of kPanelRows output rows
+struct Activations;  // matrix.h: rows of activations, as f32 and as int8 with scales and block sums
+
+// One query row's view of its keys and values, in blocks of kPagePositions absolute positions.
+// keys of a block and kv head: f16 [head_dim][kPagePositions] (a lane is a position);
+// values: f16 [kPagePositions][head_dim] (a lane is a channel).
+struct AttentionTask;  // attention.h
+
+struct Kernels {
+  const char* name;
+
+  // -- matrix products ------------------------------------------------------------------------------------------
+  // Quantises rows [row0, row1) of `x` (f32, already stored there) in the way that the matrices reading it need.
+  void (*quantise)(Activations& x, int row0, int row1);
+  // y[m * y_stride + n] for every row m of x and every output n in panels [panel0, panel1).
+  void (*multiply)(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride);
+
+  // -- one row of f32 ---------------------------------------------------------------------------------------------
+  // y = x / sqrt(mean(x^2) + epsilon) * weight, n floats.
+  void (*rms_norm)(const float* x, const float* weight, float epsilon, float* y, int n);
+  // y = silu(gate) * up
+  void (*silu_multiply)(const float* gate, const float* up, float* y, int n);
+  void (*add)(const float* x, float* y, int n);  // y += x
+  // Rotates one head in place. cos, sin: [head_dim / 2]. `interleaved`: pairs (2i, 2i + 1), else (i, i + head_dim/2).
+  void (*rope)(float* head, const float* cos, const float* sin, int head_dim, bool interleaved);
+  void (*to_f16)(const float* x, uint16_t* y, int n);
+
+  // -- attention ----------------------------------------------------------------------------------------------------
+  void (*attend)(const AttentionTask& task);
+};
+
+const Kernels& portable_kernels();
+#ifdef OUTPACE_X86_64
+const Kernels& avx512vnni_kernels();
+#endif
+
+// The kernels that this processor runs, best first; `portable` is always there.
+std::vector<const Kernels*> available_kernels();
+// The best of them, or the one that `name` (or else the environment's OUTPACE_KERNEL) asks for.
+// Throws std::invalid_argument with the available names when that one is unknown or cannot run here.
+const Kernels& choose_kernels(const std::string& name = "");
+
+}  // namespace outpace

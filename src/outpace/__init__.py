@@ -1,0 +1,1 @@
+"""Speculative decoding that gives exactly the target model's text, faster."""

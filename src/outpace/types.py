@@ -1,0 +1,330 @@
+"""The seven concepts of speculative decoding, as types.
+
+A *target* model's output is to be reproduced. A *drafter* proposes the next few tokens (a `Draft`), the
+target scores all of them in one pass (`Scores`), each node of the draft gets a *law* (what the plain
+sampler would do there), a *rule* turns draft and laws into a `Verdict`, and the round is recorded as a
+`Step`. A *controller* sets the `Budget` of the next draft; an empty draft is plain decoding.
+
+Shapes: N nodes in a draft, V tokens in the vocabulary, H hidden size. Row 0 of `Scores` follows the last
+committed token, row i + 1 follows node i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+Array: TypeAlias = Any
+"""An array of the engine: NumPy on the native engine, a torch tensor on the torch engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a request starts from: `ids`, and for an encoder-decoder its `source` (ids, or [frames, channels])."""
+
+    ids: tuple[int, ...]
+    source: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much a drafter may propose; depth 0 is plain decoding.
+
+    depth: longest root-to-leaf path, in tokens. nodes: tokens in all. min_path_probability: a drafter that
+    knows probabilities stops extending a path once it falls below this.
+    """
+
+    depth: int
+    nodes: int
+    min_path_probability: float = 0.0
+
+    @staticmethod
+    def chain(length: int) -> Budget:
+        """Returns the budget of a chain of at most `length` tokens."""
+        return Budget(depth=length, nodes=length)
+
+    def clipped(self, room: int) -> Budget:
+        """Returns the budget with paths of at most `room` tokens."""
+        depth = max(0, min(self.depth, room))
+        return replace(self, depth=depth, nodes=self.nodes if depth else 0)
+
+
+PLAIN = Budget(depth=0, nodes=0)
+
+
+class Law(Protocol):
+    """What a sampler does after one node; the only place where logits become probabilities."""
+
+    def draw(self) -> int:
+        """Returns the token that the plain sampler emits here (its noise is a function of seed and place)."""
+        ...
+
+    def probs(self) -> Array:
+        """Returns [V] the law after every processor; sums to 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A tree of proposed tokens.
+
+    tokens: [N] parents before children; siblings in the order they were drawn, duplicates legal.
+    parents: [N] index of the parent node, -1 = the last committed token; a chain is -1, 0, 1, ...
+    laws: [N] the law that node i was drawn from, given its ancestors and earlier siblings; None = chosen
+        without randomness (a point mass).
+    probes: trailing nodes that are scored for the drafter's sake, never verified and never counted.
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    laws: tuple[Law | None, ...] = ()
+    probes: int = 0
+
+    def __post_init__(self) -> None:
+        if not len(self.tokens) == len(self.parents) == len(self.laws):
+            raise ValueError(
+                f"a draft needs one parent and one law a token, got {len(self.tokens)} tokens, "
+                f"{len(self.parents)} parents, {len(self.laws)} laws"
+            )
+        for node, parent in enumerate(self.parents):
+            if not -1 <= parent < node:
+                raise ValueError(f"the parent of node {node} must be in [-1, {node}), got {parent}")
+
+    @staticmethod
+    def chain(tokens: Sequence[int], laws: Sequence[Law | None] | None = None) -> Draft:
+        """Returns the draft in which every token follows the one before it."""
+        n = len(tokens)
+        return Draft(tuple(tokens), tuple(range(-1, n - 1)), (None,) * n if laws is None else tuple(laws))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def verified(self) -> int:
+        """Nodes that a rule may accept: all but the probes."""
+        return len(self.tokens) - self.probes
+
+    @property
+    def is_chain(self) -> bool:
+        return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
+    def children(self, node: int) -> list[int]:
+        """Returns the verified children of `node` (-1 = root) in the order they were drawn."""
+        return [i for i in range(self.verified) if self.parents[i] == node]
+
+    def path_to(self, node: int) -> tuple[int, ...]:
+        """Returns the nodes from the root to `node`; empty for -1."""
+        path: list[int] = []
+        while node >= 0:
+            path.append(node)
+            node = self.parents[node]
+        return tuple(reversed(path))
+
+    @property
+    def depth(self) -> int:
+        """Tokens on the longest path."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+        return max(depths, default=0)
+
+
+EMPTY = Draft()
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What one target pass says about a draft: logits [N+1, V] f32, and the tapped hidden states [N+1, taps, H]."""
+
+    logits: Array
+    hidden: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The accepted nodes from the root down, and the token after them: a correction, or a bonus at a path's end."""
+
+    path: tuple[int, ...]
+    next_token: int
+
+    def tokens(self, draft: Draft) -> tuple[int, ...]:
+        """Returns what this verdict commits: the accepted tokens and the next one."""
+        return (*(draft.tokens[node] for node in self.path), self.next_token)
+
+    def cut(self, keep: int, draft: Draft) -> Verdict:
+        """Returns the verdict of the step's first `keep` >= 1 tokens: the last kept one becomes `next_token`."""
+        if keep > len(self.path):
+            return self
+        return Verdict(self.path[: keep - 1], draft.tokens[self.path[keep - 1]])
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one round: drafting, the target's pass, and the verdict (laws, rule, commit, bookkeeping)."""
+
+    draft: float = 0.0
+    score: float = 0.0
+    verify: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The record of one round. Text, metrics, traces, server, audit and bench read only the stream of these.
+
+    tokens: what was committed, after the cut. finish: None, "stop" (EOS, stop id or stop string) or "length".
+    """
+
+    draft: Draft
+    verdict: Verdict
+    tokens: tuple[int, ...]
+    finish: str | None
+    seconds: Timing
+
+    @property
+    def drafted(self) -> int:
+        """Verified draft tokens, whether or not a stop cut the step."""
+        return self.draft.verified
+
+    @property
+    def accepted(self) -> int:
+        """Draft tokens committed as accepted; a cut turns the last kept one into `next_token`."""
+        return len(self.verdict.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What opening a target session learned: tapped hidden states [len(ids) - 1, taps, H], and encoder output."""
+
+    hidden: Array | None = None
+    encoded: Array | None = None
+
+
+class Noise(Protocol):
+    """The randomness of one round of one request; counter-based, so that a draw depends on its key alone.
+
+    Keys are (seed, choice, purpose, tokens committed when the round began, node), with node -1 for the root.
+    """
+
+    def uniform(self, purpose: int, node: int) -> float:
+        """Returns a number in [0, 1) that no other (purpose, node) of this round shares."""
+        ...
+
+    def categorical(self, purpose: int, node: int, probs: Array) -> int:
+        """Returns a token drawn from `probs` [V] (non-negative, any positive sum)."""
+        ...
+
+
+class LawMaker(Protocol):
+    """Turns scores into laws: one for each row, seeing the committed tokens and the node's own path."""
+
+    def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[Law]:
+        """Returns [N+1] laws; row 0 is the law after the last committed token."""
+        ...
+
+    def draw_all(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[int]:
+        """Returns [N+1] what `draw()` of each law returns, with one transfer from the device."""
+        ...
+
+
+class Rule(Protocol):
+    """A pure function: (draft, laws, noise) -> the accepted path and the next token.
+
+    lossless: the emitted tokens have exactly the target's law. shares_noise: the rule draws each token with the
+    plain sampler's own noise, so the text depends on the seed alone, and a drafter should draw with it too.
+    """
+
+    name: str
+    lossless: bool
+    shares_noise: bool
+
+    def __call__(self, draft: Draft, laws: Sequence[Law], noise: Noise) -> Verdict: ...
+
+
+class TargetSession(Protocol):
+    """One request on one target. Invariant: between calls the cache holds every committed token except the last."""
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        ...
+
+    def commit(self, draft: Draft, verdict: Verdict) -> None:
+        """Keeps the last token and the accepted path in the cache, forgets every other node."""
+        ...
+
+    def close(self) -> None:
+        """Gives the cache back; the target may keep its committed prefix for later prompts."""
+        ...
+
+
+@runtime_checkable
+class Target(Protocol):
+    """The model whose output must be reproduced.
+
+    bit_exact: a row's logits depend on the tokens of its own path only, to the last bit.
+    weight_bytes: bytes of weights that one pass reads.
+    """
+
+    name: str
+    engine: str
+    vocab_size: int
+    eos_ids: frozenset[int]
+    max_length: int
+    scores_trees: bool
+    hidden_layers: int
+    bit_exact: bool
+    weight_bytes: int
+
+    def open(self, prompt: Prompt, taps: tuple[int, ...] = ()) -> tuple[TargetSession, Context]:
+        """Returns a session whose cache holds all of the prompt but its last token.
+
+        Raises ContextOverflow when the prompt is empty or does not fit.
+        """
+        ...
+
+    def score_many(self, work: Sequence[tuple[TargetSession, Draft]]) -> list[Scores]:
+        """Returns the scores of each draft: one forward over [last token] + nodes of every request."""
+        ...
+
+
+class DraftSession(Protocol):
+    """The drafter's state for one request."""
+
+    def observe(self, step: Step, scores: Scores) -> None:
+        """Learns what the round committed; `scores` are the target's, valid during this call."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    """Proposes tokens within a budget, and says from which law each was drawn.
+
+    taps: the layers of the target whose hidden states it needs.
+    """
+
+    name: str
+    vocab_size: int
+    drafts_trees: bool
+    taps: tuple[int, ...]
+    weight_bytes: int
+
+    def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
+        """Returns a session; cheap: a prefill of its own waits for the first budget above 0."""
+        ...
+
+    def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
+        """Returns one draft a request; empty where it has nothing to say or the budget is 0."""
+        ...
+
+
+class Controller(Protocol):
+    """Sets the budget of the next draft from what was observed."""
+
+    def budget(self, load: int) -> Budget:
+        """Returns the next budget when `load` requests share the pass."""
+        ...
+
+    def observe(self, step: Step) -> None: ...
