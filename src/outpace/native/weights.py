@@ -38,7 +38,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor of a file: `format` as GGUF spells it ("Q4_K", "F32"); `rows` = outputs, `cols` = inputs (a vector has 1 row)."""
+    """One tensor: `format` as GGUF spells it ("Q4_K"), `rows` outputs by `cols` inputs (a vector has 1 row)."""
 
     name: str
     format: str
