@@ -253,6 +253,14 @@ class TargetSession(Protocol):
         """Keeps the last token and the accepted path in the cache, forgets every other node."""
         ...
 
+    def rewind(self, length: int, last: int) -> None:
+        """Forgets what follows the first `length` cached tokens; `last` becomes the last committed token.
+
+        Absolute, so that repeating it changes nothing. A drafter commits its own guesses one by one and
+        rewinds to what the target accepted. Raises UsageError when `length` is not in [0, self.length].
+        """
+        ...
+
     def close(self) -> None:
         """Gives the cache back; the target may keep its committed prefix for later prompts."""
         ...
