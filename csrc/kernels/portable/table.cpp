@@ -1,0 +1,21 @@
+#include "kernels/portable/functions.h"
+
+namespace outpace {
+
+const Kernels& portable_kernels() {
+  using namespace portable;
+  static constexpr Kernels table{
+      .name = "portable",
+      .quantise = quantise,
+      .multiply = multiply,
+      .rms_norm = rms_norm,
+      .silu_multiply = silu_multiply,
+      .add = add,
+      .rope = rope,
+      .to_f16 = to_f16,
+      .attend = attend,
+  };
+  return table;
+}
+
+}  // namespace outpace
