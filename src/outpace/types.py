@@ -226,6 +226,14 @@ class LawMaker(Protocol):
         """Returns [N+1] what `draw()` of each law returns, with one transfer from the device."""
         ...
 
+    def after(self, logits: Array, committed: Sequence[int], path: Sequence[int]) -> Law:
+        """Returns the law of one row of logits [V], the one that follows `path` after the committed tokens.
+
+        For drafters that draw a token at a time: `len(committed)` is the count when the round began, and
+        len(path) - 1 the node (-1 = root), so the place that keys the draw's noise is known.
+        """
+        ...
+
 
 class Rule(Protocol):
     """A pure function: (draft, laws, noise) -> the accepted path and the next token.
