@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Mean KL divergence of the native engine from an f32 reference on the same weights, beside llama.cpp's.
+
+    python scripts/kl.py MODEL [--tokens 2000] [--prompts data/spec_bench_dev.jsonl]
+
+MODEL is a catalogue name or a GGUF file. For every position of the texts the law softmax(reference logits) is
+compared with softmax(engine logits): KL(reference || engine), in nats. Needs the extra `peers` for llama.cpp's column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.models import resolve
+from outpace.native.gguf import open_gguf
+from outpace.native.loading import load_native
+from outpace.native.reference import ReferenceModel
+from outpace.text import Text
+from outpace.types import Draft, Prompt
+
+Floats = NDArray[np.float32]
+CHUNK = 250  # tokens of a text: long enough for attention to matter, short enough for the reference
+
+
+def log_softmax(logits: Floats) -> NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    out: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return out
+
+
+def kl(reference: Floats, engine: Floats) -> NDArray[np.float64]:
+    """Returns KL(softmax(reference) || softmax(engine)) of each row, in nats."""
+    p, q = log_softmax(reference), log_softmax(engine)
+    out: NDArray[np.float64] = (np.exp(p) * (p - q)).sum(axis=1)
+    return out
+
+
+def texts(path: Path, text: Text, tokens: int) -> Iterator[list[int]]:
+    """Yields chunks of CHUNK ids from the longest prompts of the file, `tokens` in all."""
+    prompts = [json.loads(line)["turns"][0] for line in path.read_text(encoding="utf-8").splitlines()]
+    for prompt in sorted(prompts, key=len, reverse=True)[: tokens // CHUNK]:
+        yield text.encode(prompt, special=False)[:CHUNK]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--tokens", type=int, default=2000)
+    parser.add_argument("--prompts", type=Path, default=Path(__file__).parents[1] / "data/spec_bench_dev.jsonl")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+
+    path = resolve(options.model)
+    file = open_gguf(path)
+    target = load_native(path, threads=options.threads, context=2 * CHUNK)
+    reference = ReferenceModel(file)
+    try:
+        from llama_cpp import Llama
+    except ImportError:
+        peer = None
+    else:
+        peer = Llama(str(path), n_ctx=2 * CHUNK, n_threads=options.threads, logits_all=True, verbose=False)
+
+    ours: list[NDArray[np.float64]] = []
+    theirs: list[NDArray[np.float64]] = []
+    for ids in texts(options.prompts, Text.from_weights(file), options.tokens):
+        exact = reference.logits(ids)
+        session, _ = target.open(Prompt((ids[0],)))
+        [scores] = target.score_many([(session, Draft.chain(ids[1:]))])
+        ours.append(kl(exact, scores.logits))
+        session.close()
+        if peer:
+            peer.reset()
+            peer.eval(ids)
+            theirs.append(kl(exact, np.asarray(peer.scores[: len(ids)], np.float32)))
+
+    record = {"model": options.model, "tokens": sum(map(len, ours)), "outpace": float(np.concatenate(ours).mean())}
+    if theirs:
+        record["llama.cpp"] = float(np.concatenate(theirs).mean())
+        record["ratio"] = record["outpace"] / record["llama.cpp"]
+    print(json.dumps(record))
+
+
+if __name__ == "__main__":
+    main()
