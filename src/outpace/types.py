@@ -129,6 +129,26 @@ class Draft:
             depths.append(1 if parent < 0 else depths[parent] + 1)
         return max(depths, default=0)
 
+    def fitting(self, budget: Budget, vocab_size: int) -> Draft:
+        """Returns the draft less foreign ids, nodes beyond the budget, and the descendants of both."""
+        n = len(self.tokens)
+        if n == 0 or (n <= budget.depth and min(self.tokens) >= 0 and max(self.tokens) < vocab_size):
+            return self
+        place = {-1: -1}
+        depths = {-1: 0}
+        for node, (token, parent) in enumerate(zip(self.tokens, self.parents, strict=True)):
+            fits = parent in place and depths[parent] < budget.depth and 0 <= token < vocab_size
+            if fits and len(place) <= budget.nodes:
+                depths[node] = depths[parent] + 1
+                place[node] = len(place) - 1
+        kept = [node for node in place if node >= 0]
+        return Draft(
+            tuple(self.tokens[node] for node in kept),
+            tuple(place[self.parents[node]] for node in kept),
+            tuple(self.laws[node] for node in kept),
+            sum(node >= self.verified for node in kept),
+        )
+
 
 EMPTY = Draft()
 
@@ -206,8 +226,8 @@ class Noise(Protocol):
     Keys are (seed, choice, purpose, tokens committed when the round began, node), with node -1 for the root.
     """
 
-    def uniform(self, purpose: int, node: int) -> float:
-        """Returns a number in [0, 1) that no other (purpose, node) of this round shares."""
+    def accept(self, purpose: int, node: int, p: Array, q: Array) -> bool:
+        """Returns True with probability min(1, p / q) of two numbers: whether u q < p, strictly, for a fresh u."""
         ...
 
     def categorical(self, purpose: int, node: int, probs: Array) -> int:
@@ -219,7 +239,10 @@ class LawMaker(Protocol):
     """Turns scores into laws: one for each row, seeing the committed tokens and the node's own path."""
 
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[Law]:
-        """Returns [N+1] laws; row 0 is the law after the last committed token."""
+        """Returns [N+1] laws; row 0 is the law after the last committed token.
+
+        Scores that hold only the last R rows give the laws of those R: what a drafter that extends a path has.
+        """
         ...
 
     def draw_all(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[int]:
@@ -240,11 +263,13 @@ class Rule(Protocol):
 
     lossless: the emitted tokens have exactly the target's law. shares_noise: the rule draws each token with the
     plain sampler's own noise, so the text depends on the seed alone, and a drafter should draw with it too.
+    verifies_trees: it takes any tree; otherwise chains only.
     """
 
     name: str
     lossless: bool
     shares_noise: bool
+    verifies_trees: bool
 
     def __call__(self, draft: Draft, laws: Sequence[Law], noise: Noise) -> Verdict: ...
 
@@ -318,12 +343,15 @@ class DraftSession(Protocol):
 class Drafter(Protocol):
     """Proposes tokens within a budget, and says from which law each was drawn.
 
-    taps: the layers of the target whose hidden states it needs.
+    taps: the layers of the target whose hidden states it needs. self_limiting: it honours
+    `Budget.min_path_probability`, so a deep budget costs nothing where it has little to say.
+    A drafter that draws from a law masks ids beyond its `vocab_size` before it draws, never after.
     """
 
     name: str
     vocab_size: int
     drafts_trees: bool
+    self_limiting: bool
     taps: tuple[int, ...]
     weight_bytes: int
 
@@ -336,6 +364,24 @@ class Drafter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What an observer sees of one round, before the round's tokens join `committed`; valid during the call only."""
+
+    step: Step
+    laws: Sequence[Law]
+    scores: Scores
+    committed: Sequence[int]
+
+
+class Stopper(Protocol):
+    """One request's end: EOS, stop ids, stop strings."""
+
+    def __call__(self, token: int) -> str | None:
+        """Returns "stop" when the text ends with this token, else None; sees each committed token once, in order."""
+        ...
+
+
 class Controller(Protocol):
     """Sets the budget of the next draft from what was observed."""
 
@@ -344,3 +390,7 @@ class Controller(Protocol):
         ...
 
     def observe(self, step: Step) -> None: ...
+
+    def reason(self) -> str:
+        """Returns in a few words why the budget is what it is, for the summary line."""
+        ...

@@ -1,0 +1,212 @@
+"""Where logits become probabilities and tokens: parameters, the plain sampler, and the laws of a round.
+
+The order is one: processors (each seeing the tokens before its row), temperature, top_k, top_p, min_p. Ties go to the
+lowest id everywhere. Filters work on integer weights w = round(2^44 e^((logit - max) / temperature)), whose sums are
+exact in any order, so no implementation can keep a different set; a token of weight 0 is never drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from outpace.errors import UsageError
+from outpace.noise import Purpose, check_choice, check_seed, keyed_gumbel
+from outpace.numerics import exp
+from outpace.types import Draft, Scores
+
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+Processor: TypeAlias = Callable[[Float32Array, Sequence[int]], Float32Array]
+"""(logits [V], every token before the row: committed ones and the node's own path) -> new logits [V]."""
+
+GREEDY_BELOW = 1e-5
+"""Temperatures under this are greedy: only exact ties of float32 logits could still tell the difference."""
+
+MAX_VOCAB = (1 << 19) - 1
+"""The sum of this many weights still fits 63 bits."""
+
+_WEIGHT_BITS = 44
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """What the plain sampler does with the target's logits, in this order; the default is the model's own law.
+
+    temperature: >= 0, divides the logits; 0 (and anything under 1e-5) takes the largest logit.
+    top_k: keeps the k largest logits; 0 is off, 1 is greedy.
+    top_p: in (0, 1], keeps the fewest tokens, likeliest first, whose probability reaches it; 1 is off.
+    min_p: in [0, 1), keeps tokens at least this many times as likely as the likeliest; 0 is off.
+    seed: any 64-bit integer; None draws a fresh one for each request.
+    Raises UsageError for values out of range.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < math.inf:
+            raise UsageError(f"temperature must be finite and at least 0, got {self.temperature}")
+        if self.top_k < 0:
+            raise UsageError(f"top_k must be at least 0 (0 = off), got {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p must be in (0, 1], got {self.top_p}")
+        if not 0 <= self.min_p < 1:
+            raise UsageError(f"min_p must be in [0, 1), got {self.min_p}")
+        if self.seed is not None:
+            check_seed(self.seed)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the token is the largest logit's, without randomness."""
+        return self.temperature < GREEDY_BELOW or self.top_k == 1
+
+
+class SamplerCore(Protocol):
+    """Draws from rows of logits; `Reference` is the readable one, the native one is fused. Equal to the bit."""
+
+    def draw(self, row: Float32Array, purpose: int, place: int, node: int) -> int:
+        """Returns the token with the largest (logit - max) / temperature + Gumbel noise among those that survive."""
+        ...
+
+    def probs(self, row: Float32Array) -> Float64Array:
+        """Returns [V] w / sum of w after the filters; exactly 0 for a token that cannot be drawn."""
+        ...
+
+
+class Reference:
+    """The plain sampler in NumPy: slow, short, and what the fused one must equal."""
+
+    def __init__(self, params: SamplingParams, seed: int, choice: int) -> None:
+        self._params = params
+        self._seed = check_seed(seed)
+        self._choice = check_choice(choice)
+
+    def draw(self, row: Float32Array, purpose: int, place: int, node: int) -> int:
+        weights = self.weights(row)
+        survivors = np.flatnonzero(weights)
+        if len(survivors) == 1:
+            return int(survivors[0])
+        noise = keyed_gumbel(self._seed, self._choice, purpose, place, node, survivors)
+        return int(survivors[np.argmax(self._scaled(row)[survivors] + noise)])
+
+    def probs(self, row: Float32Array) -> Float64Array:
+        weights = self.weights(row)
+        return weights.astype(np.float64) / float(weights.sum())
+
+    def weights(self, row: Float32Array) -> Int64Array:
+        """Returns [V] the integer weights after every filter; 0 = cannot be drawn. Raises as `check_row` does."""
+        check_row(row)
+        weights = np.zeros(len(row), dtype=np.int64)
+        if self._params.greedy:
+            weights[np.argmax(row)] = 1 << _WEIGHT_BITS
+            return weights
+        weights[:] = np.rint(exp(self._scaled(row)) * 2.0**_WEIGHT_BITS)
+        best_first = np.argsort(-row, kind="stable")
+        if 0 < self._params.top_k < len(row):
+            weights[best_first[self._params.top_k :]] = 0
+        if self._params.top_p < 1:
+            sums = np.cumsum(weights[best_first])
+            enough = max(1, math.ceil(float(sums[-1]) * self._params.top_p))
+            weights[best_first[np.searchsorted(sums, enough) + 1 :]] = 0
+        weights[weights < math.ceil(self._params.min_p * 2.0**_WEIGHT_BITS)] = 0
+        return weights
+
+    def _scaled(self, row: Float32Array) -> Float64Array:
+        largest = row.max()
+        with np.errstate(invalid="ignore"):  # inf - inf, replaced by 0
+            below = row.astype(np.float64) - np.float64(largest)
+        return np.where(row == largest, 0.0, below) * (1.0 / self._params.temperature)
+
+
+def check_row(row: Float32Array) -> None:
+    """Raises UsageError unless the row has 1 to MAX_VOCAB logits, no NaN among them, and not all are -inf."""
+    if row.ndim != 1 or not 0 < len(row) <= MAX_VOCAB:
+        raise UsageError(f"a row of logits must have 1 to {MAX_VOCAB} entries, got shape {row.shape}")
+    largest = row.max()  # NaN if any is
+    if math.isnan(largest):
+        raise UsageError(f"logits must not be NaN, got NaN for token {int(np.argmax(np.isnan(row)))}")
+    if largest == -math.inf:
+        raise UsageError("every token is banned: all logits are -inf")
+
+
+class RowLaw:
+    """The law of one row of logits, computed when asked."""
+
+    __slots__ = ("_core", "_node", "_place", "_purpose", "_row")
+
+    def __init__(self, core: SamplerCore, row: Float32Array, purpose: int, place: int, node: int) -> None:
+        self._core, self._row = core, row
+        self._purpose, self._place, self._node = purpose, place, node
+
+    def draw(self) -> int:
+        """Returns the token that the plain sampler emits here."""
+        return self._core.draw(self._row, self._purpose, self._place, self._node)
+
+    def probs(self) -> Float64Array:
+        """Returns [V] float64, 0 for every token that `draw` cannot return."""
+        return self._core.probs(self._row)
+
+
+class Sampler:
+    """A `LawMaker`: the plain sampler of one choice of one request; the target and a drafter use one each.
+
+    shares_noise: draws are keyed by absolute position, so that whoever samples there with the same seed uses the same
+    Gumbel noise (the rule `coupled` and its drafters). Otherwise they are a drafter's own, keyed by the tokens
+    committed when the round began and the node.
+
+    Called with scores that hold only the last R of a draft's N + 1 rows, it returns the laws of those R: a drafter
+    that extends a chain passes the round's committed tokens, its chain so far, and one row.
+    """
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        seed: int,
+        choice: int = 0,
+        *,
+        shares_noise: bool = True,
+        processors: Sequence[Processor] = (),
+    ) -> None:
+        self.params = params
+        self.seed = check_seed(seed)
+        self.choice = check_choice(choice)
+        self.shares_noise = shares_noise
+        self._processors = tuple(processors)
+        self._core: SamplerCore = Reference(params, self.seed, self.choice)
+
+    def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[RowLaw]:
+        """Returns one law for each row of `scores`; of N + 1, row 0 follows the last token, row i + 1 node i."""
+        rows = np.ascontiguousarray(scores.logits, dtype=np.float32)
+        first = len(draft) - len(rows)  # node that the first row follows
+        laws = []
+        for row, node in enumerate(range(first, len(draft))):
+            logits = self._processed(rows[row], committed, draft, node)
+            if self.shares_noise:
+                position = len(committed) + len(draft.path_to(node))
+                laws.append(RowLaw(self._core, logits, Purpose.SAMPLE, position, 0))
+            else:
+                laws.append(RowLaw(self._core, logits, Purpose.DRAFT, len(committed), node + 1))
+        return laws
+
+    def draw_all(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[int]:
+        """Returns what `draw` of each law returns."""
+        return [law.draw() for law in self(scores, committed, draft)]
+
+    def _processed(self, row: Float32Array, committed: Sequence[int], draft: Draft, node: int) -> Float32Array:
+        if not self._processors:
+            return row
+        before = (*committed, *(draft.tokens[i] for i in draft.path_to(node)))
+        for processor in self._processors:
+            row = processor(row, before)
+        return row
