@@ -18,14 +18,14 @@ import numpy.typing as npt
 from outpace.errors import UsageError
 from outpace.noise import Purpose, check_choice, check_seed, keyed_gumbel
 from outpace.numerics import exp
-from outpace.types import Draft, Scores
+from outpace.types import Array, Draft, Scores
 
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 Processor: TypeAlias = Callable[[Float32Array, Sequence[int]], Float32Array]
-"""(logits [V], every token before the row: committed ones and the node's own path) -> new logits [V]."""
+"""(logits [V], every token before the row: committed ones and the node's own path) -> new logits [V], a new array."""
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: only exact ties of float32 logits could still tell the difference."""
@@ -164,9 +164,6 @@ class Sampler:
     shares_noise: draws are keyed by absolute position, so that whoever samples there with the same seed uses the same
     Gumbel noise (the rule `coupled` and its drafters). Otherwise they are a drafter's own, keyed by the tokens
     committed when the round began and the node.
-
-    Called with scores that hold only the last R of a draft's N + 1 rows, it returns the laws of those R: a drafter
-    that extends a chain passes the round's committed tokens, its chain so far, and one row.
     """
 
     def __init__(
@@ -186,27 +183,39 @@ class Sampler:
         self._core: SamplerCore = Reference(params, self.seed, self.choice)
 
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[RowLaw]:
-        """Returns one law for each row of `scores`; of N + 1, row 0 follows the last token, row i + 1 node i."""
-        rows = np.ascontiguousarray(scores.logits, dtype=np.float32)
-        first = len(draft) - len(rows)  # node that the first row follows
+        """Returns [N+1] laws: row 0 follows the last committed token, row i + 1 node i."""
+        rows = np.asarray(scores.logits, dtype=np.float32)
         laws = []
-        for row, node in enumerate(range(first, len(draft))):
-            logits = self._processed(rows[row], committed, draft, node)
-            if self.shares_noise:
-                position = len(committed) + len(draft.path_to(node))
-                laws.append(RowLaw(self._core, logits, Purpose.SAMPLE, position, 0))
-            else:
-                laws.append(RowLaw(self._core, logits, Purpose.DRAFT, len(committed), node + 1))
+        for node in range(-1, len(draft)):
+            path = draft.path_to(node)
+            row = rows[node + 1]
+            if self._processors:
+                row = self._processed(row, (*committed, *(draft.tokens[i] for i in path)))
+            laws.append(self._law(row, len(committed), len(path), node))
         return laws
 
     def draw_all(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[int]:
-        """Returns what `draw` of each law returns."""
+        """Returns [N+1] what `draw` of each law returns."""
         return [law.draw() for law in self(scores, committed, draft)]
 
-    def _processed(self, row: Float32Array, committed: Sequence[int], draft: Draft, node: int) -> Float32Array:
-        if not self._processors:
-            return row
-        before = (*committed, *(draft.tokens[i] for i in draft.path_to(node)))
+    def after(self, logits: Array, committed: Sequence[int], path: Sequence[int]) -> RowLaw:
+        """Returns the law of the row [V] that follows `path` (token ids of a chain) after the committed tokens.
+
+        A law of a drafter's own noise is read again by the rule, after the drafter's next pass: it keeps a copy.
+        """
+        row = np.asarray(logits, dtype=np.float32)
+        if self._processors:
+            row = self._processed(row, (*committed, *path))
+        elif not self.shares_noise:
+            row = row.copy()
+        return self._law(row, len(committed), len(path), len(path) - 1)
+
+    def _law(self, row: Float32Array, committed: int, depth: int, node: int) -> RowLaw:
+        if self.shares_noise:
+            return RowLaw(self._core, row, Purpose.SAMPLE, committed + depth, 0)
+        return RowLaw(self._core, row, Purpose.DRAFT, committed, node + 1)
+
+    def _processed(self, row: Float32Array, before: Sequence[int]) -> Float32Array:
         for processor in self._processors:
             row = processor(row, before)
         return row

@@ -239,10 +239,7 @@ class LawMaker(Protocol):
     """Turns scores into laws: one for each row, seeing the committed tokens and the node's own path."""
 
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[Law]:
-        """Returns [N+1] laws; row 0 is the law after the last committed token.
-
-        Scores that hold only the last R rows give the laws of those R: what a drafter that extends a path has.
-        """
+        """Returns [N+1] laws; row 0 is the law after the last committed token."""
         ...
 
     def draw_all(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[int]:
