@@ -1,1 +1,1 @@
-"""TODO"""
+"""Drafters: a file each. They propose tokens; what becomes of a proposal is not their concern."""

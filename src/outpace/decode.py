@@ -1,0 +1,101 @@
+"""One round of speculative decoding, in two halves, so that one process can drive one request or many:
+
+Round.budget -> drafter.propose_many -> target.score_many -> Round.advance -> Step. Plain decoding is the
+same round with an empty draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter as clock
+
+from outpace import types as t
+
+
+@dataclass(slots=True)
+class Round:
+    """One request: what is committed, and the parts that turn scores into the next Step.
+
+    committed: prompt and output; `limit` is the most it may hold, by max_tokens and the context.
+    noise: of a round that begins with so many committed tokens. fault: why the drafter was dropped, if it was.
+    """
+
+    session: t.TargetSession
+    drafting: t.DraftSession | None
+    committed: list[int]
+    limit: int
+    vocab_size: int
+    laws: t.LawMaker
+    rule: t.Rule
+    noise: Callable[[int], t.Noise]
+    controller: t.Controller
+    stop: t.Stopper
+    observer: Callable[[t.Observation], None] | None = None
+    finish: str | None = None
+    fault: str | None = None
+
+    def budget(self, load: int = 1) -> t.Budget:
+        """Returns what may be drafted now: a draft of n tokens commits up to n + 1."""
+        if self.drafting is None:
+            return t.PLAIN
+        return self.controller.budget(load).clipped(self.limit - len(self.committed) - 1)
+
+    def advance(self, draft: t.Draft, scores: t.Scores, drafted: float, scored: float) -> t.Step:
+        """Returns the Step that the scores decide; `drafted` and `scored` are the seconds spent so far."""
+        start = clock()
+        laws = self.laws(scores, self.committed, draft)
+        verdict = self.rule(draft, laws, self.noise(len(self.committed)))
+        tokens = verdict.tokens(draft)
+        room = self.limit - len(self.committed)
+        for keep, token in enumerate(tokens, 1):  # the one cut, before cache, statistics and stream
+            self.finish = self.stop(token) or ("length" if keep >= room else None)
+            if self.finish:
+                verdict, tokens = verdict.cut(keep, draft), tokens[:keep]
+                break
+        self.session.commit(draft, verdict)
+        step = t.Step(draft, verdict, tokens, self.finish, t.Timing(drafted, scored, clock() - start))
+        if self.observer:
+            self.observer(t.Observation(step, laws, scores, self.committed))
+        self.committed.extend(tokens)
+        self.controller.observe(step)
+        if self.drafting:
+            try:
+                self.drafting.observe(step, scores)
+            except Exception as error:
+                self.drop_drafter(error)
+        return step
+
+    def drop_drafter(self, error: Exception) -> None:
+        """Makes this request plain from here on."""
+        self.drafting, self.fault = None, f"{type(error).__name__}: {error}"
+
+
+def propose(drafter: t.Drafter, rounds: Sequence[Round]) -> list[t.Draft]:
+    """Returns one draft a round; a request whose drafter raises is plain from here on, and its `fault` says why."""
+    budgets = [(one, one.budget(len(rounds))) for one in rounds]
+    try:
+        return _ask(drafter, budgets)
+    except Exception as error:
+        if len(rounds) == 1:
+            rounds[0].drop_drafter(error)
+    return [
+        draft for one in rounds for draft in propose(drafter, [one])
+    ]  # the fault of one must not reach the others
+
+
+def _ask(drafter: t.Drafter, budgets: Sequence[tuple[Round, t.Budget]]) -> list[t.Draft]:
+    work = [(one.drafting, budget) for one, budget in budgets if one.drafting and budget.depth]
+    drafts = iter(drafter.propose_many(work)) if work else iter(())
+    return [next(drafts).fitting(b, one.vocab_size) if b.depth else t.EMPTY for one, b in budgets]
+
+
+def generate(one: Round, target: t.Target, drafter: t.Drafter) -> Iterator[t.Step]:
+    """Yields the Steps of one request until it finishes."""
+    while not one.finish:
+        start = clock()
+        [draft] = propose(drafter, [one])
+        drafted = clock()
+        [scores] = target.score_many([(one.session, draft)])
+        scored = clock()
+        yield one.advance(draft, scores, drafted - start, scored - drafted)

@@ -1,0 +1,57 @@
+"""Names of drafters, rules and engines, and where each is found. Plugins add theirs by entry points:
+
+[project.entry-points."outpace.drafters"]
+mine = "my_package:make_drafter"            # a callable (target, draft) -> Drafter
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from outpace.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Registry:
+    """One kind of part by name; nothing is imported before it is asked for.
+
+    kind: as it stands in messages. group: the entry points' group. own: name -> "module:attribute".
+    """
+
+    kind: str
+    group: str
+    own: Mapping[str, str]
+
+    @cached_property
+    def _plugins(self) -> Mapping[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.group)}
+
+    def names(self) -> tuple[str, ...]:
+        """Returns every known name: ours in their order, then the plugins'."""
+        return (*self.own, *(name for name in sorted(self._plugins) if name not in self.own))
+
+    def get(self, name: str) -> Any:
+        """Returns what `name` stands for. Raises UsageError, listing the known names, when there is none."""
+        if name in self.own:
+            module, attribute = self.own[name].split(":")
+            return getattr(import_module(module), attribute)
+        if name in self._plugins:
+            return self._plugins[name].load()
+        raise UsageError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
+
+
+DRAFTERS = Registry(
+    "drafter",
+    "outpace.drafters",
+    {
+        "none": "outpace.drafters.none:make",
+        "ngram": "outpace.drafters.ngram:make",
+        "model": "outpace.drafters.model:make",
+    },
+)
+"""Callables (target, draft) -> Drafter, where `draft` is a loaded smaller Target or None."""
