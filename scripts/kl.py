@@ -4,7 +4,7 @@
     python scripts/kl.py MODEL [--tokens 2000] [--prompts data/spec_bench_dev.jsonl]
 
 MODEL is a catalogue name or a GGUF file. For every position of the texts the law softmax(reference logits) is
-compared with softmax(engine logits): KL(reference || engine), in nats. Needs the extra `peers` for llama.cpp's column.
+compared with softmax(engine logits): KL(reference || engine), in nats. llama.cpp's column needs the extra `peers`.
 """
 
 from __future__ import annotations
