@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
+from typing import Any
 
 import numpy as np
 
+from outpace.control import FixedController
+from outpace.decode import Round, generate
+from outpace.drafters.none import NoDrafts
+from outpace.noise import RoundNoise
+from outpace.rules import RULES
+from outpace.sampling import Sampler, SamplingParams
 from outpace.types import (
     EMPTY,
     Array,
     Budget,
     Context,
     Draft,
+    Drafter,
     DraftSession,
-    Law,
     LawMaker,
+    Observation,
     Prompt,
     Scores,
     Step,
+    Target,
     TargetSession,
     Verdict,
 )
@@ -106,9 +115,8 @@ class TableSession:
         assert self.length + 1 + draft.depth <= self.target.max_length
         self.target.rows += 1 + len(draft)
         base = [*self.cache, self.last]
-        rows = [self.target.logits(base)]
-        for node in range(len(draft)):
-            rows.append(self.target.logits(base + [draft.tokens[i] for i in draft.path_to(node)]))
+        paths = [[draft.tokens[i] for i in draft.path_to(node)] for node in range(-1, len(draft))]
+        rows = [self.target.logits(base + path) for path in paths]
         self.scored = draft
         return Scores(np.stack(rows))
 
@@ -154,7 +162,6 @@ class FakeDrafter:
     self_limiting = False
     taps: tuple[int, ...] = ()
     weight_bytes = 0
-    state_outlives_request = False
 
     def __init__(self, name: str, vocab_size: int, drafts: Callable[[list[int], Budget], Draft]) -> None:
         self.name = name
@@ -194,7 +201,7 @@ def scripted(truth: Sequence[int], vocab_size: int, pattern: str) -> FakeDrafter
 
 
 def adversarial(vocab_size: int, seed: int = 0, *, legal: bool = False) -> FakeDrafter:
-    """Returns a drafter of random trees: duplicate siblings, probes, and unless `legal` foreign ids and overdrafts."""
+    """Returns a drafter of random trees with duplicates and probes; unless `legal`, also foreign ids and too much."""
 
     def drafts(tokens: list[int], budget: Budget) -> Draft:
         rng = Random(f"{seed} {tokens}")
@@ -225,46 +232,46 @@ def raising(vocab_size: int, after: int) -> FakeDrafter:
     return FakeDrafter("raising", vocab_size, drafts)
 
 
-class TableLaw:
-    """A law over a table's row: greedy at temperature 0, else by one uniform that the place decides."""
+def start(
+    target: Target,
+    prompt: Sequence[int],
+    drafter: Drafter,
+    *,
+    draft_length: int = 4,
+    rule: str = "coupled",
+    temperature: float = 0.0,
+    seed: int = 1,
+    choice: int = 0,
+    max_tokens: int = 40,
+    stop: Callable[[int], str | None] | None = None,
+    observer: Callable[[Observation], None] | None = None,
+) -> Round:
+    """Returns a request, ready for its first round."""
+    params = SamplingParams(temperature=temperature, seed=seed)
+    shares_noise = RULES[rule].shares_noise
+    session, context = target.open(Prompt(tuple(prompt)))
+    drafting = drafter.open(Prompt(tuple(prompt)), context, Sampler(params, seed, choice, shares_noise=shares_noise))
+    return Round(
+        session=session,
+        drafting=drafting,
+        committed=list(prompt),
+        limit=min(len(prompt) + max_tokens, target.max_length),
+        vocab_size=target.vocab_size,
+        laws=Sampler(params, seed, choice),
+        rule=RULES[rule],
+        noise=lambda committed: RoundNoise(seed, choice, committed),
+        controller=FixedController(draft_length),
+        stop=stop or (lambda token: "stop" if token in target.eos_ids else None),
+        observer=observer,
+    )
 
-    def __init__(self, logits: Array, temperature: float, key: tuple[int, ...]) -> None:
-        self._logits = logits
-        self._temperature = temperature
-        self._key = key
 
-    def probs(self) -> Array:
-        if self._temperature == 0:
-            one_hot = np.zeros(len(self._logits))
-            one_hot[int(np.argmax(self._logits))] = 1.0
-            return one_hot
-        scaled = self._logits.astype(np.float64) / self._temperature
-        weights = np.exp(scaled - scaled.max())
-        return weights / weights.sum()
-
-    def draw(self) -> int:
-        if self._temperature == 0:
-            return int(np.argmax(self._logits))
-        gumbel = np.random.default_rng(self._key).gumbel(size=len(self._logits))
-        return int(np.argmax(np.log(self.probs()) + gumbel))
+def run(target: Target, prompt: Sequence[int], drafter: Drafter, **options: Any) -> tuple[Round, list[Step]]:
+    """Returns the finished request and its Steps."""
+    one = start(target, prompt, drafter, **options)
+    return one, list(generate(one, target, drafter))
 
 
-class TableLaws:
-    """A law maker without outpace.sampling, so that the loop is tested alone."""
-
-    def __init__(self, temperature: float = 0.0, seed: int = 0) -> None:
-        self._temperature = temperature
-        self._seed = seed
-
-    def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[Law]:
-        laws = []
-        for row, logits in enumerate(scores.logits):
-            depth = len(draft.path_to(row - 1))
-            laws.append(TableLaw(logits, self._temperature, (self._seed, len(committed) + depth)))
-        return laws
-
-    def draw_all(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[int]:
-        return [law.draw() for law in self(scores, committed, draft)]
-
-    def after(self, logits: Array, committed: Sequence[int], path: Sequence[int]) -> Law:
-        return TableLaw(logits, self._temperature, (self._seed, len(committed) + len(path)))
+def plain(target: Target, prompt: Sequence[int], **options: Any) -> list[int]:
+    """Returns the prompt and its plain continuation."""
+    return run(target, prompt, NoDrafts(target.vocab_size), **options)[0].committed

@@ -8,6 +8,7 @@ entries, and a search looks at no more than `CANDIDATES` places, however long th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from outpace.types import (
     EMPTY,
@@ -28,7 +29,7 @@ LONGEST = 12
 """Matches are told apart up to this length."""
 
 ACCEPTANCE = (0.0, 0.25, 0.40, 0.52, 0.60, 0.66, 0.70, 0.74, 0.77, 0.80, 0.82, 0.84, 0.86)
-"""[LONGEST + 1] how often the next token is right after a match of n tokens, before anything is seen of the request."""
+"""[LONGEST + 1] how often the next token is right after a match of n tokens; a request then learns its own."""
 
 PRIOR_WEIGHT = 4.0
 """The table above counts as this many observations."""
@@ -188,7 +189,7 @@ class NGramDrafter:
         return NGramSession(prompt.ids, self._min_match)
 
     def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
-        return [session.propose(budget) for session, budget in work]  # type: ignore[attr-defined]
+        return [cast(NGramSession, session).propose(budget) for session, budget in work]
 
 
 def make(target: Target, draft: Target | None = None) -> Drafter:

@@ -1,0 +1,144 @@
+"""Any smaller model of the same vocabulary drafts, with its own cache, on any engine.
+
+The session's cache holds a prefix of the request's tokens and of its own guesses. Before a round it is rewound to
+what the target committed of them, and what it has not seen yet is scored together with the first guess: after a
+full acceptance that is the last guess and the bonus, so no pass is spent on catching up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from array_api_compat import array_namespace, device
+
+from outpace.errors import ContextOverflow
+from outpace.types import (
+    EMPTY,
+    Array,
+    Budget,
+    Context,
+    Draft,
+    Drafter,
+    DraftSession,
+    Law,
+    LawMaker,
+    Prompt,
+    Scores,
+    Step,
+    Target,
+    TargetSession,
+    Verdict,
+)
+
+SLICE = 16
+"""Tokens in one pass at most when the drafter catches up after rounds without drafts."""
+
+
+class ModelSession:
+    """One request. `cache` is the model's; its tokens are a prefix of `committed` + `guesses`."""
+
+    def __init__(self, model: Target, prompt: Prompt, laws: LawMaker) -> None:
+        self.model = model
+        self.laws = laws
+        self.committed = list(prompt.ids)
+        self.guesses: list[int] = []
+        self.guess_laws: list[Law] = []
+        self.pending: Draft = EMPTY
+        self.cache: TargetSession | None = None
+        self._agreed = 0
+
+    def begin(self, depth: int) -> None:
+        """Makes the cache hold a prefix of what is committed, and `pending` the rest after its last token."""
+        if len(self.committed) + depth > self.model.max_length:
+            raise ContextOverflow(
+                f"the draft model's context holds {self.model.max_length} tokens, "
+                f"the text has {len(self.committed)} and {depth} were to be drafted"
+            )
+        self.guesses, self.guess_laws = [], []
+        if self.cache is None:
+            self.cache, _ = self.model.open(Prompt(tuple(self.committed)))
+        else:
+            known = min(self.cache.length, self._agreed, len(self.committed) - 1)
+            self.cache.rewind(known, self.committed[known])
+        self._agreed = len(self.committed)
+        unseen = self.committed[self.cache.length + 1 :]
+        while len(unseen) >= SLICE:
+            self.model.score_many([(self.cache, chunk := Draft.chain(unseen[: SLICE - 1]))])
+            self.cache.commit(chunk, Verdict(tuple(range(SLICE - 1)), unseen[SLICE - 1]))
+            unseen = unseen[SLICE:]
+        self.pending = Draft.chain(unseen)
+
+    @property
+    def opened(self) -> TargetSession:
+        """The cache, which `begin` opened."""
+        assert self.cache is not None
+        return self.cache
+
+    def extend(self, row: Array) -> None:
+        """Draws the next guess from the law of the last row [V], and commits what that row saw to the cache."""
+        law = self.laws.after(row, self.committed, self.guesses)
+        token = law.draw()
+        self.opened.commit(self.pending, Verdict(tuple(range(len(self.pending))), token))
+        self.pending = EMPTY
+        self.guesses.append(token)
+        self.guess_laws.append(law)
+
+    def observe(self, step: Step, scores: Scores) -> None:
+        for guess, token in zip(self.guesses, step.tokens, strict=False):
+            if guess != token:
+                break
+            self._agreed += 1
+        self.committed += step.tokens
+        self.guesses, self.guess_laws = [], []
+
+    def close(self) -> None:
+        if self.cache is not None:
+            self.cache.close()
+            self.cache = None
+
+
+class ModelDrafter:
+    """Drafts with `model`, whose tokens must be the target's; its head may be padded to another size.
+
+    vocab_size: tokens of the target's head. Ids beyond it are cut off before a token is drawn.
+    """
+
+    drafts_trees = False
+    self_limiting = False
+    taps: tuple[int, ...] = ()
+
+    def __init__(self, model: Target, vocab_size: int) -> None:
+        self.name = "model"
+        self.model = model
+        self.vocab_size = vocab_size
+        self.weight_bytes = model.weight_bytes
+
+    def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
+        return ModelSession(self.model, prompt, laws)
+
+    def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
+        sessions = [(cast(ModelSession, session), min(budget.depth, budget.nodes)) for session, budget in work]
+        for session, depth in sessions:
+            if depth:
+                session.begin(depth)
+        for drawn in range(max((depth for _, depth in sessions), default=0)):
+            drawing = [session for session, depth in sessions if depth > drawn]
+            scores = self.model.score_many([(session.opened, session.pending) for session in drawing])
+            for session, score in zip(drawing, scores, strict=True):
+                session.extend(self._fitted(score.logits[-1]))
+        return [Draft.chain(session.guesses, session.guess_laws) if depth else EMPTY for session, depth in sessions]
+
+    def _fitted(self, row: Array) -> Array:
+        """Returns [vocab_size] the row cut to the target's head, or padded with -inf."""
+        missing = self.vocab_size - row.shape[0]
+        if missing <= 0:
+            return row[: self.vocab_size]
+        xp = array_namespace(row)
+        return xp.concat([row, xp.full((missing,), -xp.inf, dtype=row.dtype, device=device(row))])
+
+
+def make(target: Target, draft: Target | None = None) -> Drafter:
+    if draft is None:
+        raise ValueError("the drafter 'model' needs a loaded draft model")
+    return ModelDrafter(draft, target.vocab_size)
