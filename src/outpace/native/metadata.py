@@ -1,0 +1,43 @@
+"""The values of a GGUF file's keys."""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.errors import BadModelFile
+
+_LENGTH = struct.Struct("<Q").unpack_from
+
+
+class StringArray:
+    """An array of strings, packed as in the file."""
+
+    def __init__(self, label: str, packed: bytes, count: int) -> None:
+        self.label = label
+        self.packed = packed
+        self._count = count
+        self._strings: list[str] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def strings(self) -> list[str]:
+        """Returns the strings, decoded once and shared: do not change the list. Raises BadModelFile on bad UTF-8."""
+        if self._strings is None:
+            packed, at, out = self.packed, 0, []
+            try:
+                for _ in range(self._count):
+                    start = at + 8
+                    at = start + _LENGTH(packed, at)[0]
+                    out.append(packed[start:at].decode())
+            except UnicodeDecodeError:
+                raise BadModelFile(f"{self.label}[{len(out)}] is not UTF-8") from None
+            self._strings = out
+        return self._strings
+
+
+Value: TypeAlias = "bool | int | float | str | NDArray[np.generic] | StringArray | list[Value]"

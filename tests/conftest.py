@@ -1,0 +1,50 @@
+"""Models for the tests: tiny ones written on the spot, and the real ones where they are present."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gguf_writer import Tiny, tiny_model
+from outpace import models
+from outpace.errors import OutpaceError
+
+
+def _cached(name: str) -> Path:
+    """Returns the file of a catalogue model that is on this machine, or skips the test."""
+    try:
+        return models.path(name)
+    except OutpaceError as error:
+        pytest.skip(f"{error}")
+
+
+@pytest.fixture(scope="session")
+def embedded_model() -> Path:
+    """The embedded model's file."""
+    return _cached("smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def real_target() -> Path:
+    """The real pair's target."""
+    return _cached("qwen2.5-coder-1.5b")
+
+
+@pytest.fixture(scope="session")
+def real_draft() -> Path:
+    """The real pair's draft model."""
+    return _cached("qwen2.5-coder-0.5b")
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A two-layer Llama in f32 with 320 tokens."""
+    return tiny_model(tmp_path_factory.mktemp("tiny") / "llama.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A two-layer Qwen2 (biases, free head) with the tokens of `tiny_llama`, padded to 352 rows."""
+    shape = Tiny("qwen2", vocab_size=352, tied=False)
+    return tiny_model(tmp_path_factory.mktemp("tiny") / "qwen2.gguf", shape, seed=1)
