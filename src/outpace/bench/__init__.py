@@ -1,1 +1,1 @@
-"""TODO"""
+"""Measurements: pure functions that return figures and print nothing."""

@@ -1,0 +1,287 @@
+"""How long one forward of the native engine takes, by rows, beside the least that the machine allows.
+
+A forward must read every weight and the cache once, and do its multiply-adds; with both ceilings measured in the
+same run, the floor of a forward is max(bytes / bandwidth, multiply-adds / rate).
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from outpace.bench.peers import Peer
+from outpace.errors import UsageError
+from outpace.native.weights import ModelConfig
+from outpace.types import Draft, Prompt, Target, TargetSession
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
+CONTEXTS = (128, 1024)
+PREFILL_TOKENS = 128
+PEER_ROWS = (1, 8)
+PEER_CONTEXT = 128
+
+
+Case = TypeVar("Case")
+
+
+class Ceilings(Protocol):
+    """Measures what the machine allows: bytes/s read from memory, and integer multiply-adds/s."""
+
+    def bandwidth(self) -> float: ...
+
+    def integer_rate(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a forward cannot avoid: bytes of weights, bytes of cache a position, multiply-adds.
+
+    row_macs: of one row with the weights. attention_macs: of one row with one position of the cache, which are
+    not integer products but counted at that rate, the higher one, so that the floor stays a floor.
+    """
+
+    weight_bytes: int
+    cache_bytes: int
+    row_macs: int
+    attention_macs: int
+
+    @staticmethod
+    def of(config: ModelConfig, weight_bytes: int) -> Work:
+        """Returns the work of a Llama-family decoder whose pass reads `weight_bytes` and a cache of f16."""
+        query, key = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        layer = config.hidden_size * (2 * query + 2 * key + 3 * config.ffn_size)
+        return Work(
+            weight_bytes=weight_bytes,
+            cache_bytes=config.layers * 2 * key * 2,
+            row_macs=config.layers * layer + config.hidden_size * config.vocab_size,
+            attention_macs=config.layers * 2 * query,
+        )
+
+    def floor_seconds(self, rows: int, context: int, bandwidth: float, integer_rate: float) -> float:
+        """Returns the least time of `rows` rows after `context` positions, at bytes/s and multiply-adds/s."""
+        read = self.weight_bytes + self.cache_bytes * context
+        # Row i also sees the rows up to itself.
+        seen = rows * context + rows * (rows + 1) // 2
+        return max(read / bandwidth, (rows * self.row_macs + seen * self.attention_macs) / integer_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One line of the table. seconds: median of the repeats."""
+
+    rows: int
+    context: int
+    seconds: float
+    floor_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFigures:
+    """The same measurements on another engine: {rows: seconds} after PEER_CONTEXT tokens, and tokens/s of prefill."""
+
+    name: str
+    version: str
+    seconds_by_rows: Mapping[int, float]
+    prefill_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """What `measure` found. repeats: the fewest that stand behind a median."""
+
+    model: str
+    kernel: str
+    threads: int
+    forward: tuple[Forward, ...]
+    weight_bytes: int
+    bandwidth_gb_per_s: float
+    integer_gmac_per_s: float
+    prefill_tokens_per_s: float
+    repeats: int
+    peer: PeerFigures | None = None
+
+    def at(self, rows: int, context: int) -> Forward | None:
+        """Returns the line of that many rows at that context; None where it was not measured."""
+        return next((f for f in self.forward if (f.rows, f.context) == (rows, context)), None)
+
+    @property
+    def weights_gb_per_s(self) -> float:
+        """The rate at which one row at the shortest context reads the weights."""
+        one = min((f for f in self.forward if f.rows == 1), key=lambda f: f.context)
+        return self.weight_bytes / one.seconds / 1e9
+
+    def record(self) -> dict[str, object]:
+        """Returns the report as JSON has it."""
+        record: dict[str, object] = {
+            "model": self.model,
+            "kernel": self.kernel,
+            "threads": self.threads,
+            "forward": [
+                {"rows": f.rows, "context": f.context, "seconds": f.seconds, "floor_seconds": f.floor_seconds}
+                for f in self.forward
+            ],
+            "weights_gb_per_s": self.weights_gb_per_s,
+            "bandwidth_gb_per_s": self.bandwidth_gb_per_s,
+            "integer_gmac_per_s": self.integer_gmac_per_s,
+            "prefill_tokens_per_s": self.prefill_tokens_per_s,
+            "repeats": self.repeats,
+        }
+        if self.peer is not None:
+            record["peer"] = {
+                "name": self.peer.name,
+                "version": self.peer.version,
+                "context": PEER_CONTEXT,
+                "forward": [{"rows": n, "seconds": s} for n, s in self.peer.seconds_by_rows.items()],
+                "prefill_tokens_per_s": self.peer.prefill_tokens_per_s,
+            }
+        return record
+
+
+def measure(
+    target: Target,
+    work: Work,
+    ceilings: Ceilings,
+    *,
+    kernel: str,
+    threads: int,
+    seconds: float = 20.0,
+    peer: Peer | None = None,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> KernelReport:
+    """Returns the medians of interleaved repeats that take about `seconds` in all.
+
+    Every measurement follows an untimed run of the same case, so that neither the wake-up of a thread pool nor
+    what another engine left in the caches counts. Raises UsageError when the target's context is too short.
+    """
+    longest = max(CONTEXTS) + max(ROWS) + 1
+    if target.max_length < longest:
+        raise UsageError(f"bench kernels needs a context of at least {longest} tokens, got {target.max_length}")
+    sessions = {context: _open(target, context) for context in CONTEXTS}
+    try:
+        cases: dict[tuple[str, int, int], Callable[[], float]] = {
+            ("forward", rows, context): _forward(target, sessions[context], rows, context)
+            for context in CONTEXTS
+            for rows in ROWS
+        }
+        cases["prefill", PREFILL_TOKENS, 0] = _Prefill(target)
+        cases["bandwidth", 0, 0] = ceilings.bandwidth
+        cases["integer", 0, 0] = ceilings.integer_rate
+        if peer is not None:
+            cases |= {("peer", n, PEER_CONTEXT): _peer_forward(peer, n) for n in PEER_ROWS}
+            cases["peer prefill", PREFILL_TOKENS, 0] = _peer_prefill(peer)
+        samples = interleave(cases, seconds, progress=progress)
+    finally:
+        for session in sessions.values():
+            session.close()
+    median = {case: statistics.median(values) for case, values in samples.items()}
+    # A ceiling is the best that was seen; anything less would flatter the engine.
+    bandwidth, rate = max(samples["bandwidth", 0, 0]), max(samples["integer", 0, 0])
+    return KernelReport(
+        model=target.name,
+        kernel=kernel,
+        threads=threads,
+        forward=tuple(
+            Forward(n, c, median["forward", n, c], work.floor_seconds(n, c, bandwidth, rate))
+            for c in CONTEXTS
+            for n in ROWS
+        ),
+        weight_bytes=work.weight_bytes,
+        bandwidth_gb_per_s=bandwidth / 1e9,
+        integer_gmac_per_s=rate / 1e9,
+        prefill_tokens_per_s=PREFILL_TOKENS / median["prefill", PREFILL_TOKENS, 0],
+        repeats=min(len(values) for values in samples.values()),
+        peer=None
+        if peer is None
+        else PeerFigures(
+            peer.name,
+            peer.version,
+            {n: median["peer", n, PEER_CONTEXT] for n in PEER_ROWS},
+            PREFILL_TOKENS / median["peer prefill", PREFILL_TOKENS, 0],
+        ),
+    )
+
+
+def interleave(
+    cases: Mapping[Case, Callable[[], float]],
+    seconds: float,
+    *,
+    least: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> dict[Case, list[float]]:
+    """Returns what each case returned, over whole turns through all of them, until `seconds` have gone.
+
+    In turns, so that a machine that slows down does so for all cases alike; at least `least` turns.
+    """
+    samples: dict[Case, list[float]] = {case: [] for case in cases}
+    start, turns = clock(), 0
+    while turns < least or clock() - start < seconds:
+        for done, (case, run) in enumerate(cases.items()):
+            samples[case].append(run())
+            by_turns = (turns + done / len(cases)) / least
+            by_time = (clock() - start) / seconds if seconds > 0 else 1.0
+            progress(min(1.0, by_turns, by_time))
+        turns += 1
+    return samples
+
+
+def _timed(run: Callable[[], object], after: Callable[[], object] = lambda: None) -> Callable[[], float]:
+    def measured() -> float:
+        run()
+        after()
+        start = time.perf_counter()
+        run()
+        seconds = time.perf_counter() - start
+        after()
+        return seconds
+
+    return measured
+
+
+def _ids(count: int, vocab_size: int, seed: int) -> tuple[int, ...]:
+    pick = random.Random(seed)
+    return tuple(pick.randrange(vocab_size) for _ in range(count))
+
+
+def _open(target: Target, context: int) -> TargetSession:
+    session, _ = target.open(Prompt(_ids(context + 1, target.vocab_size, seed=context)))
+    return session
+
+
+def _forward(target: Target, session: TargetSession, rows: int, context: int) -> Callable[[], float]:
+    draft = Draft.chain(_ids(rows - 1, target.vocab_size, seed=rows))
+    last = _ids(context + 1, target.vocab_size, seed=context)[-1]
+    return _timed(lambda: target.score_many([(session, draft)]), after=lambda: session.rewind(context, last))
+
+
+class _Prefill:
+    """Times the prefill of a prompt never seen before, so that no cached prefix helps."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._seed = 1_000_000
+
+    def __call__(self) -> float:
+        self._once()
+        return self._once()
+
+    def _once(self) -> float:
+        self._seed += 1
+        prompt = Prompt(_ids(PREFILL_TOKENS + 1, self._target.vocab_size, self._seed))
+        start = time.perf_counter()
+        session, _ = self._target.open(prompt)
+        seconds = time.perf_counter() - start
+        session.close()
+        return seconds
+
+
+def _peer_forward(peer: Peer, rows: int) -> Callable[[], float]:
+    return _timed(lambda: peer.score(rows))
+
+
+def _peer_prefill(peer: Peer) -> Callable[[], float]:
+    return _timed(lambda: peer.prefill(PREFILL_TOKENS))
