@@ -11,6 +11,7 @@ import numpy as np
 from outpace.control import FixedController
 from outpace.decode import Round, generate
 from outpace.drafters.none import NoDrafts
+from outpace.errors import ContextOverflow, UsageError
 from outpace.noise import RoundNoise
 from outpace.rules import RULES
 from outpace.sampling import Sampler, SamplingParams
@@ -84,8 +85,8 @@ class TableTarget:
         return row
 
     def open(self, prompt: Prompt, taps: tuple[int, ...] = ()) -> tuple[TargetSession, Context]:
-        assert prompt.ids
-        assert len(prompt.ids) <= self.max_length
+        if not 1 <= len(prompt.ids) <= self.max_length:
+            raise ContextOverflow(f"a prompt must have 1 to {self.max_length} tokens, got {len(prompt.ids)}")
         assert not taps
         self.open_sessions += 1
         return TableSession(self, prompt.ids), Context()
@@ -130,7 +131,8 @@ class TableSession:
 
     def rewind(self, length: int, last: int) -> None:
         assert not self.closed
-        assert 0 <= length <= self.length
+        if not 0 <= length <= self.length:
+            raise UsageError(f"length must be in [0, {self.length}], got {length}")
         del self.cache[length:]
         self.last = last
         self.scored = None

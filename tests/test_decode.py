@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from fakes import PATTERNS, TableTarget, adversarial, plain, raising, run, scripted, start
 from outpace.decode import generate, propose
 from outpace.drafters.model import ModelDrafter
