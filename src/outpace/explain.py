@@ -17,17 +17,15 @@ import numpy.typing as npt
 
 from outpace.errors import UsageError
 from outpace.noise import Purpose, RoundNoise
-from outpace.rules.coupled import Coupled
-from outpace.rules.quantities import excess, residual
-from outpace.rules.rejection import Rejection
+from outpace.rules import RULES, excess, residual
 from outpace.sampling import Sampler, SamplingParams
 from outpace.trace import TraceRound, trace_round
 from outpace.types import Array, Draft, Law, Observation, Rule, Scores, Step, Timing, Verdict
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 
-RULES: dict[str, Rule] = {rule.name: rule for rule in (Rejection(), Coupled())}
 MAX_TOKENS = 26
+LONGEST_DRAFT = 16
 SUM_TOLERANCE = 1e-6
 """How far a law that was typed in may be from summing to 1; it is then divided by its sum."""
 
@@ -101,6 +99,10 @@ def explain(
         raise UsageError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
     if samples < 1:
         raise UsageError(f"samples must be at least 1, got {samples}")
+    if rounds < 0:
+        raise UsageError(f"rounds must be at least 0, got {rounds}")
+    if not 1 <= draft_length <= LONGEST_DRAFT:
+        raise UsageError(f"draft_length must be in [1, {LONGEST_DRAFT}], got {draft_length}")
     target, draft = _law("p", p), _law("q", q)
     if len(target) != len(draft):
         raise UsageError(f"p and q must have one entry a token each, got {len(target)} and {len(draft)}")
