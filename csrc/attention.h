@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/kernels.h"
 
@@ -12,9 +13,10 @@ namespace outpace {
 // A block holds f16 keys [head_dim][kPagePositions] (a lane is a position) and f16 values [kPagePositions][head_dim]
 // (a lane is a channel). Row r attends to positions 0 .. visible[r] - 1. Its result depends on those positions'
 // contents only: blocks are reduced in order, and what lies beyond `visible` is never read into a sum.
+// head_dim is a multiple of 16.
 struct AttentionTask {
   int head_dim;
-  int group;    // query heads that share the kv head
+  int group;    // query heads that share the kv head; a task may as well hold some of them only
   int rows;
   float scale;  // 1 / sqrt(head_dim)
   const float* queries;  // row r, head h of the group: queries + r * query_stride + h * head_dim
@@ -30,9 +32,38 @@ struct AttentionTask {
   int own_blocks;
   const uint16_t* const* own_keys;    // [rows * own_blocks]
   const uint16_t* const* own_values;  // [rows * own_blocks]
-  float* scratch;  // attention_scratch(*this) floats, 64-byte aligned
+  float* scratch;  // attention_scratch(head_dim, group, rows) floats, 64-byte aligned, for this call alone
+
+  const uint16_t* key_block(int row, int block) const {
+    return block < shared_blocks ? keys[block] : own_keys[row * own_blocks + block - shared_blocks];
+  }
+  const uint16_t* value_block(int row, int block) const {
+    return block < shared_blocks ? values[block] : own_values[row * own_blocks + block - shared_blocks];
+  }
 };
 
-size_t attention_scratch(int head_dim, int group, int rows);
+// Queries (heads of rows) that one pass over the blocks serves: their scaled copies and sums stay in a core's
+// second-level cache. group <= kQueriesAtOnce.
+constexpr int kQueriesAtOnce = 96;
+
+constexpr size_t attention_scratch(int head_dim, int group, int rows) {
+  const int queries = group * rows < kQueriesAtOnce ? group * rows : kQueriesAtOnce;
+  return static_cast<size_t>(head_dim) * static_cast<size_t>(queries);
+}
+
+// Rotary embedding: the angle of channel pair i at position t is t theta^(-2i / head_dim) (Su et al. 2021,
+// arXiv 2104.09864, section 3.4.2), in double precision with functions of our own: the same table on every machine,
+// each entry the f32 nearest to the exact value within 1e-11 times the position's size.
+class RotaryTable {
+ public:
+  // `divisors` [head_dim / 2], where given, divide the frequencies (models trained for longer contexts carry them).
+  // Throws std::invalid_argument unless theta > 1, head_dim is even and positive, and every divisor is positive.
+  RotaryTable(double theta, int head_dim, const float* divisors = nullptr);
+  // cos, sin: [head_dim / 2]. 0 <= position < 2^30.
+  void fill(int position, float* cos, float* sin) const;
+
+ private:
+  std::vector<double> frequencies_;
+};
 
 }  // namespace outpace

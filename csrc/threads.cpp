@@ -1,0 +1,231 @@
+#include "threads.h"
+
+#include <pthread.h>
+
+#include <cfenv>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#ifdef OUTPACE_X86_64
+#include <immintrin.h>
+#endif
+
+namespace outpace {
+
+namespace {
+
+inline void pause_briefly() {
+#ifdef OUTPACE_X86_64
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Waits until done(word): spinning for a few microseconds (the others are nearly always there by then), then giving
+// the core to whoever wants it, and asleep in the kernel from kAwake on, so that an idle pool costs nothing. A waker
+// changes the word, then calls notify_all.
+constexpr std::chrono::microseconds kAwake{2000};
+template <class Done>
+uint32_t wait_until(const std::atomic<uint32_t>& word, Done done) {
+  constexpr int kSpins = 200, kYieldsBetweenLooksAtTheClock = 16;
+  uint32_t value = word.load(std::memory_order_acquire);
+  for (int i = 0; i < kSpins && !done(value); ++i) {
+    pause_briefly();
+    value = word.load(std::memory_order_acquire);
+  }
+  if (done(value)) return value;
+  const auto asleep_from = std::chrono::steady_clock::now() + kAwake;
+  do {
+    for (int i = 0; i < kYieldsBetweenLooksAtTheClock && !done(value); ++i) {
+      std::this_thread::yield();
+      value = word.load(std::memory_order_acquire);
+    }
+  } while (!done(value) && std::chrono::steady_clock::now() < asleep_from);
+  while (!done(value)) {
+    word.wait(value, std::memory_order_acquire);
+    value = word.load(std::memory_order_acquire);
+  }
+  return value;
+}
+
+// Another thread's job has failed; leaves the job of this one.
+struct Abandoned {};
+
+thread_local bool inside_a_job = false;
+
+// Rounding to nearest and gradual underflow while a job runs, whatever the host program has set: a thread inherits
+// its creator's modes, and the bits of a result must not depend on them.
+class StandardArithmetic {
+ public:
+  StandardArithmetic() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~StandardArithmetic() { std::fesetenv(&saved_); }
+
+ private:
+  std::fenv_t saved_;
+};
+
+std::atomic<uint32_t> forks{0};
+void count_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  if (registered != 0) throw std::runtime_error("the system refused to register a fork handler");
+}
+
+}  // namespace
+
+// The workers and all state they share. After a fork the child has no workers, and the parent may have been in the
+// middle of a run: the child abandons the copied crew, locks and all, and hires its own.
+struct ThreadPool::Crew {
+  explicit Crew(int threads);
+  ~Crew();
+  void run(Call call, void* job);
+  void barrier();
+
+ private:
+  void work(int thread);
+  void call_job(int thread);
+  void dismiss();
+
+  static constexpr uint32_t kFailed = 0x80000000u;
+
+ public:
+  const uint32_t forks_before = forks.load(std::memory_order_relaxed);
+
+ private:
+  const int threads_;
+  std::mutex one_run_at_a_time_;
+  Call call_ = nullptr;
+  void* job_ = nullptr;
+  bool leaving_ = false;
+  std::mutex first_error_;
+  std::exception_ptr error_;
+  alignas(64) std::atomic<uint32_t> started_{0};   // runs so far
+  alignas(64) std::atomic<uint32_t> arrivals_{0};  // at barriers of this run; kFailed is set when a job has thrown
+  alignas(64) std::atomic<uint32_t> working_{0};   // workers still in this run's job
+  std::vector<std::thread> workers_;
+};
+
+ThreadPool::Crew::Crew(int threads) : threads_(threads) {
+  try {
+    for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+  } catch (...) {
+    dismiss();
+    throw;
+  }
+}
+
+ThreadPool::Crew::~Crew() { dismiss(); }
+
+void ThreadPool::Crew::dismiss() {
+  leaving_ = true;
+  started_.fetch_add(1);
+  started_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::Crew::work(int thread) {
+  inside_a_job = true;
+  for (uint32_t seen = 0;;) {
+    seen = wait_until(started_, [seen](uint32_t runs) { return runs != seen; });
+    if (leaving_) return;
+    call_job(thread);
+    if (working_.fetch_sub(1) == 1) working_.notify_all();
+  }
+}
+
+void ThreadPool::Crew::call_job(int thread) {
+  const StandardArithmetic arithmetic;
+  try {
+    call_(job_, thread, threads_);
+  } catch (const Abandoned&) {
+  } catch (...) {
+    {
+      const std::lock_guard lock(first_error_);
+      if (!error_) error_ = std::current_exception();
+    }
+    arrivals_.fetch_or(kFailed);
+    arrivals_.notify_all();
+  }
+}
+
+void ThreadPool::Crew::run(Call call, void* job) {
+  const std::lock_guard lock(one_run_at_a_time_);
+  call_ = call;
+  job_ = job;
+  arrivals_.store(0, std::memory_order_relaxed);
+  working_.store(static_cast<uint32_t>(threads_ - 1), std::memory_order_relaxed);
+  started_.fetch_add(1);
+  started_.notify_all();
+  inside_a_job = true;
+  call_job(0);
+  inside_a_job = false;
+  wait_until(working_, [](uint32_t working) { return working == 0; });
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+// Nobody can arrive at a barrier before all have arrived at the one before it, so the count of arrivals says which
+// barrier this is.
+void ThreadPool::Crew::barrier() {
+  const uint32_t threads = static_cast<uint32_t>(threads_);
+  const uint32_t before = arrivals_.fetch_add(1);
+  if ((before & kFailed) != 0) throw Abandoned{};
+  if (before % threads == threads - 1) {
+    arrivals_.notify_all();
+    return;
+  }
+  const uint32_t all_here = (before / threads + 1) * threads;
+  const uint32_t now = wait_until(arrivals_, [all_here](uint32_t arrived) { return arrived >= all_here; });
+  if ((now & kFailed) != 0) throw Abandoned{};
+}
+
+ThreadPool::ThreadPool(int threads) : threads_(threads), crew_(nullptr) {
+  if (threads < 1 || threads > 1024) {
+    throw std::invalid_argument("threads must be in [1, 1024], got " + std::to_string(threads));
+  }
+  count_forks();
+  crew_.store(new Crew(threads));
+}
+
+ThreadPool::~ThreadPool() {
+  Crew* crew = crew_.load();
+  if (crew->forks_before == forks.load(std::memory_order_relaxed)) delete crew;
+}
+
+ThreadPool::Crew* ThreadPool::crew_of_this_process() {
+  Crew* crew = crew_.load(std::memory_order_acquire);
+  if (crew->forks_before == forks.load(std::memory_order_relaxed)) return crew;
+  Crew* own = new Crew(threads_);  // the parent's stays allocated: its threads do not exist here, and cannot be joined
+  if (crew_.compare_exchange_strong(crew, own)) return own;
+  delete own;
+  return crew;
+}
+
+void ThreadPool::run_erased(Call call, void* job) {
+  if (inside_a_job) throw std::logic_error("ThreadPool::run must not be called from inside a job");
+  crew_of_this_process()->run(call, job);
+}
+
+void ThreadPool::barrier() { crew_.load(std::memory_order_relaxed)->barrier(); }
+
+std::shared_ptr<ThreadPool> shared_thread_pool(int threads) {
+  static std::mutex lock;
+  static std::map<int, std::weak_ptr<ThreadPool>> pools;
+  const std::lock_guard guard(lock);
+  std::weak_ptr<ThreadPool>& known = pools[threads];
+  std::shared_ptr<ThreadPool> pool = known.lock();
+  if (!pool) known = pool = std::make_shared<ThreadPool>(threads);
+  return pool;
+}
+
+}  // namespace outpace
