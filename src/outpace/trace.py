@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from outpace.noise import Purpose, RoundNoise
+from outpace.result import origins
 from outpace.rules.quantities import excess, overlap, residual
 from outpace.types import Draft, Observation, Rule, Step
 
@@ -37,24 +38,6 @@ class Ending(StrEnum):
     BONUS = "bonus"
     PLAIN = "plain"
     STOPPED = "stopped"
-
-
-class Origin(StrEnum):
-    """Where one committed token came from."""
-
-    ACCEPTED = "accepted"
-    CORRECTION = "correction"
-    BONUS = "bonus"
-    PLAIN = "plain"
-
-
-def origins(step: Step) -> tuple[Origin, ...]:
-    """Returns where each of the step's tokens came from: the guesses, then what ended the round."""
-    path, stopped = _accepted_path(step)
-    accepted = (Origin.ACCEPTED,) * len(path)
-    if stopped:
-        return accepted
-    return (*accepted, Origin(_ending(step.draft, path[-1] if path else -1, stopped)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +75,7 @@ class TraceRound:
 
     last: the token that the round ended with, last_p its probability under the target's law. law: the top of the
     law that `last` was drawn from, "residual" or "target" by `law_name`. rejected_mass: 1 - sum min(p, q) at the
-    place of a correction under a rule that tests, else None.
+    place of a correction under a rule that tests, else None. origins: how each of `tokens` came.
     """
 
     number: int
@@ -105,7 +88,7 @@ class TraceRound:
     law: tuple[Candidate, ...]
     rejected_mass: float | None
     tokens: tuple[int, ...]
-    origins: tuple[Origin, ...]
+    origins: tuple[str, ...]
     finish: str | None
     draft_seconds: float
     score_seconds: float

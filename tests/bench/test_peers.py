@@ -22,8 +22,8 @@ def test_without_the_package_one_sentence_says_how_to_get_it(monkeypatch: pytest
 
 def test_a_file_that_it_cannot_load_is_named(tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp")
-    with pytest.raises(ModelError, match="llama.cpp cannot load .*broken.gguf"):
-        (tmp_path / "broken.gguf").write_bytes(b"GGUF")
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelError, match=r"llama\.cpp cannot load .*broken\.gguf"):
         LlamaCpp(tmp_path / "broken.gguf", threads=1, context=8)
 
 

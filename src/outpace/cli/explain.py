@@ -93,13 +93,10 @@ def _show(found: Explanation) -> None:
 def _table(found: Explanation) -> Table:
     from rich.table import Table
 
-    tests = found.rule == "rejection"
-    exact = ("min(p,q)", "p-min(p,q)") if tests else ("both drew", "only target")
-    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=False)
-    table.add_column("token")
-    for title in ("p", "q", *exact, "sum = p", "residual"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for title in ("sampled accepted", "corrected", "together"):
+    exact = ("\nmin(p,q)", "\np-min") if found.rule == "rejection" else ("both\ndraw it", "target\nalone")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("\ntoken", no_wrap=True)
+    for title in ("\np", "\nq", *exact, "\nsum=p", "\nresidual", "sampled\naccepted", "\ncorrected", "\nsum"):
         table.add_column(title, justify="right", no_wrap=True)
     for row in (*found.rows, found.total):
         figures = (row.p, row.q, row.accepted, row.corrected, row.emitted, row.residual)

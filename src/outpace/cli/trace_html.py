@@ -8,7 +8,7 @@ from html import escape
 
 from outpace.cli.console import visible
 from outpace.cli.trace import ENDINGS, candidates, heading, probability, quoted, reason
-from outpace.trace import Ending, Guess, Origin, Outcome, TraceRound
+from outpace.trace import Ending, Guess, Outcome, TraceRound
 
 TextOf = Callable[[int], str]
 
@@ -18,7 +18,7 @@ class Piece:
     """The text that one committed token completed, and the round it came from."""
 
     text: str
-    origin: Origin
+    origin: str
     round: int
 
 
@@ -44,7 +44,8 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .correction { color: var(--correction); background: var(--correction-wash); }
 .bonus { color: var(--bonus); background: var(--bonus-wash); }
 .key span { padding: 0 .3rem; border-radius: .2rem; margin-right: .4rem; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: .4rem; padding: .7rem; margin: .8rem 0; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: .4rem; padding: .7rem;
+  margin: .8rem 0; }
 section:target { outline: 2px solid var(--bonus); }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; }
 th { text-align: left; font-weight: 500; color: var(--soft); } th, td { padding: .15rem .3rem; vertical-align: top; }
@@ -97,13 +98,14 @@ class="bonus">bonus</span>plain</p>
 
 
 def _piece(piece: Piece) -> str:
-    return f'<a class="{piece.origin}" href="#round-{piece.round}" title="round {piece.round}">{escape(visible(piece.text))}</a>'
+    text = escape(visible(piece.text))
+    return f'<a class="{piece.origin}" href="#round-{piece.round}" title="round {piece.round}">{text}</a>'
 
 
 def _how_to_read(shares_noise: bool) -> str:
     laws = (
-        "p (upper bar) is the target's probability of a token, q (lower bar) that of the law the guess was drawn from, "
-        "1 where it was chosen outright. "
+        "p (upper bar) is the target's probability of a token, q (lower bar) that of the law the guess was drawn "
+        "from, 1 where it was chosen outright. "
     )
     if shares_noise:
         return laws + "Both draw with the same noise; a guess is accepted when the target drew the same token."
@@ -142,24 +144,25 @@ def _round(one: TraceRound, text_of: TextOf, shares_noise: bool) -> str:
 
 def _guess(guess: Guess, text_of: TextOf, shares_noise: bool) -> str:
     text = escape(quoted(text_of(guess.token)))
-    token = f"<s>{text}</s>" if guess.outcome is Outcome.REJECTED else text
     other = escape(quoted(text_of(guess.drawn))) if guess.drawn is not None else "&ndash;"
-    drawn = f'<td class="token">{other}</td>' if shares_noise else ""
-    r = "" if shares_noise else _number(guess.r)
-    bars = "".join(f'<i class="{name}" style="width:{100 * value:.1f}%"></i>' for name, value in _bars(guess))
-    return (
-        f'<tr class="{guess.outcome}"><td class="token" style="padding-left:{0.3 + 0.6 * _indent(guess):.1f}rem">{token}'
-        f"</td>{drawn}{_number(guess.p)}{_number(guess.q)}{r}"
-        f'<td class="wide"><span class="bars">{bars}</span></td><td class="why soft">{escape(reason(guess))}</td></tr>'
-    )
+    # A chain needs no indent: it is the order of the rows.
+    indent = guess.depth - 1 if guess.parent != guess.node - 1 else 0
+    cells = [
+        f'<td class="token" style="padding-left:{0.3 + 0.6 * indent:.1f}rem">'
+        + (f"<s>{text}</s>" if guess.outcome is Outcome.REJECTED else text)
+        + "</td>",
+        f'<td class="token">{other}</td>' if shares_noise else "",
+        _number(guess.p),
+        _number(guess.q),
+        "" if shares_noise else _number(guess.r),
+        f'<td class="wide"><span class="bars">{_bar("p", guess.p)}{_bar("q", guess.q)}</span></td>',
+        f'<td class="why soft">{escape(reason(guess))}</td>',
+    ]
+    return f'<tr class="{guess.outcome}">{"".join(cells)}</tr>'
 
 
-def _indent(guess: Guess) -> int:
-    return guess.depth - 1 if guess.parent != guess.node - 1 else 0
-
-
-def _bars(guess: Guess) -> tuple[tuple[str, float], ...]:
-    return (("p", guess.p), ("q", guess.q))
+def _bar(name: str, value: float) -> str:
+    return f'<i class="{name}" style="width:{100 * value:.1f}%"></i>'
 
 
 def _number(value: float | None) -> str:
