@@ -183,6 +183,7 @@ def from_config(config: Mapping[str, Any], name: str = "config.json") -> ModelSh
     if "d_kv" in config:
         return _from_t5_config(config, name)
     _refuse_unmodelled(config, name)
+    family = str(config.get("model_type"))
     heads = _field(config, name, "num_attention_heads")
     hidden = _field(config, name, "hidden_size")
     layers = _field(config, name, "num_hidden_layers")
@@ -198,8 +199,8 @@ def from_config(config: Mapping[str, Any], name: str = "config.json") -> ModelSh
         head_size=_field(config, name, "head_dim", default=hidden // max(1, heads)),
         feed_forward_size=size,
         vocab_size=_field(config, name, "vocab_size"),
-        tied_embeddings=bool(config.get("tie_word_embeddings", str(config.get("model_type")).startswith("gemma"))),
-        feed_forward_matrices=2 if config.get("model_type") in UNGATED else 3,
+        tied_embeddings=bool(config.get("tie_word_embeddings", family.startswith("gemma"))),
+        feed_forward_matrices=2 if family in UNGATED else 3,
         experts=experts,
         experts_per_token=_field(config, name, "num_experts_per_tok") if experts else 0,
         expert_size=_field(config, name, "moe_intermediate_size", default=size) if experts else 0,
