@@ -123,6 +123,8 @@ def test_a_prefill_is_bound_by_arithmetic() -> None:
         (lambda: LLAMA_8B.seconds(1, 1, -5), "context must be a whole number of tokens, 0 or more, got -5"),
         (lambda: Deployment(LLAMA_8B.shape, device("a100"), precision("fp8")).seconds(1, 1, 1), "a100 has no fp8"),
         (lambda: Deployment(LLAMA_8B.shape, device("apple-m4"), BF16, devices=2), "no link to others"),
+        (lambda: Device("mine", 8e9, 0.0, {}, 0.0, "", ""), "bytes_per_s of mine must be a positive number"),
+        (lambda: Device("mine", 8e9, 1e9, {"int8": -1.0}, 0.0, "", ""), "int8 flop_per_s of mine must be"),
         (lambda: Efficiency(memory=0.0), r"memory efficiency must be in \(0, 1\], got 0.0"),
         (lambda: roofline.cost_by_bytes(1.0, 0.0), "target_bytes must be a positive number of bytes, got 0.0"),
     ],

@@ -18,7 +18,7 @@ from outpace.theory.roofline import Device, Precision
 from outpace.theory.shape import ModelShape
 
 PAGE_TOKENS = 16
-"""Positions in a page of the KV cache; a request holds whole pages (vLLM's and our engine's default)."""
+"""Positions in a page of the KV cache, vLLM's default; a request holds whole pages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,18 @@ class Device:
     source: str
     date: str
 
+    def __post_init__(self) -> None:
+        checks.positive(f"memory_bytes of {self.name}", self.memory_bytes, "bytes")
+        checks.positive(f"bytes_per_s of {self.name}", self.bytes_per_s, "bytes per second")
+        checks.not_negative(f"link_bytes_per_s of {self.name}", self.link_bytes_per_s, "bytes per second")
+        for arithmetic, rate in self.flop_per_s.items():
+            checks.positive(f"{arithmetic} flop_per_s of {self.name}", rate, "operations per second")
+
     def rate(self, arithmetic: str) -> float:
         """Returns the peak operations per second of `arithmetic`; raises UsageError where the device has none."""
         if arithmetic not in self.flop_per_s:
             raise UsageError(
-                f"{self.name} has no {arithmetic} arithmetic, only {', '.join(self.flop_per_s)}: "
+                f"{self.name} has no {arithmetic} arithmetic, only {', '.join(self.flop_per_s) or 'none'}: "
                 "choose a precision that computes in one of these (w8a16 keeps 8-bit weights and computes in bf16)"
             )
         return self.flop_per_s[arithmetic]
