@@ -9,7 +9,7 @@
 
 namespace outpace {
 
-constexpr int kPanelRows = 16;      // output rows of a weight panel = f32 lanes of a 512-bit register
+constexpr int kPanelRows = 32;      // output rows of a weight panel = two 512-bit registers of f32
 constexpr int kPagePositions = 64;  // positions of a cache page = positions of a softmax block
 
 struct Matrix;       // matrix.h: weights in panels of kPanelRows output rows

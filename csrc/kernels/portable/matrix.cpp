@@ -1,0 +1,291 @@
+// Matrix products, as every instruction set must compute them, to the last bit.
+//
+// An output is one f32 accumulator that starts at +0 and takes the blocks of its row in order; a block's dot product is
+// an exact integer. So the result depends on that row of weights and that row of activations only.
+//
+//   F32, F16, BF16      acc = fma(w[k], x[k], acc)                         for k = 0, 1, ...
+//   Q4_0, Q5_0, Q8_0    acc = fma(f32(dot), w.scale * x.scale, acc)        for every block of 32
+//   Q4_1                the same, then acc = fma(w.minimum, x.scaled_sum, acc)
+//   Q4_K                part = fma(-w.minimum, f32(min_dot), w.scale * f32(dot)); acc = fma(part, x.scale, acc)
+//   Q6_K                acc = fma(w.scale * f32(dot), x.scale, acc)        for every super-block of 256
+//
+// dot is the sum of weight code (less the format's offset) times activation, in the K formats times the sub-block's
+// integer scale; min_dot is the sum of integer minimum times the sub-block's sum of activations.
+
+#include <bit>
+#include <limits>
+
+#include "kernels/portable/functions.h"
+#include "matrix.h"
+#include "numerics.h"
+
+namespace outpace::portable {
+namespace {
+
+using numerics::f16_to_f32;
+using numerics::fused;
+
+// -- activations ------------------------------------------------------------------------------------------------------
+
+// Below this a block is all zeros: its scale's reciprocal would overflow.
+constexpr float kSmallestLargest = 1e-30f;
+
+// The largest absolute value; NaN when there is one, infinity when there is one.
+float largest_magnitude(const float* x, int n) {
+  uint32_t largest = 0;
+  for (int i = 0; i < n; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(x[i]) & 0x7fffffff;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return std::bit_cast<float>(largest);
+}
+
+// q = x / scale to the nearest integer, ties to even; the caller sees to |q| <= 127.
+void round_to_int8(const float* x, int n, float reciprocal, int8_t* q) {
+  using numerics::kRounder;
+  for (int i = 0; i < n; ++i) q[i] = static_cast<int8_t>((x[i] * reciprocal + kRounder) - kRounder);
+}
+
+// Zeros and the scale 0 for nothing but (almost) zeros; the scale NaN, and so NaN in every output, for values that are
+// not finite. Returns whether it was one of these.
+bool quantise_degenerate(float largest, int n, float& scale, int8_t* q) {
+  if (largest >= kSmallestLargest && largest <= std::numeric_limits<float>::max()) return false;
+  scale = largest < kSmallestLargest ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+  for (int i = 0; i < n; ++i) q[i] = 0;
+  return true;
+}
+
+int sum(const int8_t* q, int n) {
+  int total = 0;
+  for (int i = 0; i < n; ++i) total += q[i];
+  return total;
+}
+
+void quantise_block(const float* x, int8_t* q, BlockScale& out) {
+  const float largest = largest_magnitude(x, kBlock);
+  if (!quantise_degenerate(largest, kBlock, out.scale, q)) {
+    out.scale = largest / 127.0f;
+    round_to_int8(x, kBlock, 127.0f / largest, q);
+  }
+  const int total = sum(q, kBlock);
+  out.scaled_sum = out.scale * static_cast<float>(total);
+  out.negated_sum = -total;
+}
+
+int most_abs_sum16(const int8_t* q) {
+  int most = 0;
+  for (int j = 0; j < kSuperBlock; j += 16) {
+    int total = 0;
+    for (int i = j; i < j + 16; ++i) total += q[i] < 0 ? -q[i] : q[i];
+    most = total > most ? total : most;
+  }
+  return most;
+}
+
+void quantise_super_block(const float* x, int8_t* q, SuperBlockScale& out) {
+  const float largest = largest_magnitude(x, kSuperBlock);
+  if (!quantise_degenerate(largest, kSuperBlock, out.scale, q)) {
+    out.scale = largest / 127.0f;
+    round_to_int8(x, kSuperBlock, 127.0f / largest, q);
+    const int most = most_abs_sum16(q);
+    if (most > kMostAbsSum16) {
+      // Sixteen roundings move a sum by 8 at most, before and after; one more for those of the scale itself.
+      const float wider = largest * (static_cast<float>(most + 8) / static_cast<float>(kMostAbsSum16 - 9));
+      out.scale = wider / 127.0f;
+      round_to_int8(x, kSuperBlock, 127.0f / wider, q);
+    }
+  }
+  for (int j = 0; j < 16; ++j) out.offsets[j] = -32 * sum(q + 16 * j, 16);
+  for (int j = 0; j < 8; ++j) out.sums[j] = static_cast<int16_t>(sum(q + 32 * j, 32));
+}
+
+// -- products ---------------------------------------------------------------------------------------------------------
+
+struct Panel {
+  const uint8_t* blocks;
+  int count;       // of blocks
+  float* y;        // of row 0 of the activations
+  ptrdiff_t y_stride;
+  int lanes;       // rows of the panel that exist
+};
+
+using Lanes = float[kPanelRows];
+
+void store(const Lanes& acc, const Panel& panel, int row) {
+  for (int n = 0; n < panel.lanes; ++n) panel.y[row * panel.y_stride + n] = acc[n];
+}
+
+// A panel's block of 32 inputs as the integers that meet the activations: [input][row].
+using Codes = int16_t[kBlock][kPanelRows];
+
+void read_nibbles(const uint8_t (&nibbles)[4][kStepBytes], int offset, Codes& codes) {
+  for (int k = 0; k < 16; ++k) {
+    for (int n = 0; n < kPanelRows; ++n) {
+      const int both = nibbles[k / 4][4 * n + k % 4];
+      codes[k][n] = static_cast<int16_t>((both & 15) - offset);
+      codes[k + 16][n] = static_cast<int16_t>((both >> 4) - offset);
+    }
+  }
+}
+
+void read_codes(const PanelQ4_0& block, Codes& codes) { read_nibbles(block.nibbles, 8, codes); }
+
+void read_codes(const PanelQ4_1& block, Codes& codes) { read_nibbles(block.nibbles, 0, codes); }
+
+void read_codes(const PanelQ5_0& block, Codes& codes) {
+  read_nibbles(block.nibbles, 16, codes);
+  for (int k = 0; k < kBlock; ++k) {
+    for (int n = 0; n < kPanelRows; ++n) {
+      const int i = 4 * n + k % 4;
+      codes[k][n] = static_cast<int16_t>(codes[k][n] + (block.fifth_bits[k / 4][i / 8] >> i % 8 & 1) * 16);
+    }
+  }
+}
+
+void read_codes(const PanelQ8_0& block, Codes& codes) {
+  for (int k = 0; k < kBlock; ++k) {
+    for (int n = 0; n < kPanelRows; ++n) {
+      codes[k][n] = static_cast<int16_t>(block.codes[k / 4][4 * n + k % 4] - 128);
+    }
+  }
+}
+
+void read_codes(const PanelQ4_K& block, int j, Codes& codes) { read_nibbles(block.nibbles[j], 0, codes); }
+
+void read_codes(const PanelQ6_K& block, int j, Codes& codes) {
+  read_nibbles(block.nibbles[j], 32, codes);
+  for (int k = 0; k < kBlock; ++k) {
+    for (int n = 0; n < kPanelRows; ++n) {
+      const int high = block.high_bits[j][k / 16][4 * n + k % 4] >> k / 4 % 4 * 2 & 3;
+      codes[k][n] = static_cast<int16_t>(codes[k][n] + high * 16);
+    }
+  }
+}
+
+// dot[n] += scale of row n * sum over `count` inputs of codes[k][n] * q[k].
+void add_dots(const int16_t (*codes)[kPanelRows], const int8_t* q, int count, const int* scales,
+              int32_t (&dot)[kPanelRows]) {
+  int32_t part[kPanelRows] = {};
+  for (int k = 0; k < count; ++k) {
+    for (int n = 0; n < kPanelRows; ++n) part[n] += codes[k][n] * q[k];
+  }
+  for (int n = 0; n < kPanelRows; ++n) dot[n] += part[n] * scales[n];
+}
+
+constexpr int kOnes[kPanelRows] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                   1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+template <class Block>
+void multiply_blocks(const Panel& panel, const Activations& x, int row) {
+  const Block* blocks = reinterpret_cast<const Block*>(panel.blocks);
+  Lanes acc = {};
+  for (int b = 0; b < panel.count; ++b) {
+    Codes codes;
+    read_codes(blocks[b], codes);
+    const BlockScale& scale = x.scales32(row)[b];
+    int32_t dot[kPanelRows] = {};
+    add_dots(codes, x.q32(row) + b * kBlock, kBlock, kOnes, dot);
+    for (int n = 0; n < kPanelRows; ++n) {
+      acc[n] = fused(static_cast<float>(dot[n]), f16_to_f32(blocks[b].scale[n]) * scale.scale, acc[n]);
+      if constexpr (requires { blocks[b].minimum; }) {
+        acc[n] = fused(f16_to_f32(blocks[b].minimum[n]), scale.scaled_sum, acc[n]);
+      }
+    }
+  }
+  store(acc, panel, row);
+}
+
+void add_dots(const PanelQ4_K& block, int j, const Codes& codes, const int8_t* q, int32_t (&dot)[kPanelRows]) {
+  int scales[kPanelRows];
+  for (int n = 0; n < kPanelRows; ++n) scales[n] = block.scales[j / 2][n][j % 2];
+  add_dots(codes, q, 32, scales, dot);
+}
+
+void add_dots(const PanelQ6_K& block, int j, const Codes& codes, const int8_t* q, int32_t (&dot)[kPanelRows]) {
+  for (int h = 0; h < 2; ++h) {
+    int scales[kPanelRows];
+    for (int n = 0; n < kPanelRows; ++n) scales[n] = block.scales[j][n][h];
+    add_dots(codes + 16 * h, q + 16 * h, 16, scales, dot);
+  }
+}
+
+template <class Block>
+void multiply_super_blocks(const Panel& panel, const Activations& x, int row) {
+  const Block* blocks = reinterpret_cast<const Block*>(panel.blocks);
+  Lanes acc = {};
+  for (int b = 0; b < panel.count; ++b) {
+    const SuperBlockScale& scale = x.scales256(row)[b];
+    int32_t dot[kPanelRows] = {}, min_dot[kPanelRows] = {};
+    for (int j = 0; j < kBlocksOfSuper; ++j) {
+      Codes codes;
+      read_codes(blocks[b], j, codes);
+      add_dots(blocks[b], j, codes, x.q256(row) + b * kSuperBlock + j * kBlock, dot);
+      if constexpr (requires { blocks[b].minima; }) {
+        for (int n = 0; n < kPanelRows; ++n) min_dot[n] += blocks[b].minima[j / 2][n][j % 2] * scale.sums[j];
+      }
+    }
+    for (int n = 0; n < kPanelRows; ++n) {
+      float part = f16_to_f32(blocks[b].scale[n]) * static_cast<float>(dot[n]);
+      if constexpr (requires { blocks[b].minima; }) {
+        part = fused(-f16_to_f32(blocks[b].minimum[n]), static_cast<float>(min_dot[n]), part);
+      }
+      acc[n] = fused(part, scale.scale, acc[n]);
+    }
+  }
+  store(acc, panel, row);
+}
+
+template <Format format>
+void multiply_dense(const Panel& panel, const Activations& x, int row) {
+  constexpr size_t bytes = format == Format::f32 ? 4 : 2;
+  Lanes acc = {};
+  for (int k = 0; k < panel.count; ++k) {
+    for (int n = 0; n < kPanelRows; ++n) {
+      const uint8_t* bits = panel.blocks + (static_cast<size_t>(k) * kPanelRows + n) * bytes;
+      acc[n] = fused(dense_weight(format, bits), x.f32(row)[k], acc[n]);
+    }
+  }
+  store(acc, panel, row);
+}
+
+using PanelProduct = void (*)(const Panel&, const Activations&, int row);
+
+PanelProduct panel_product(Format format) {
+  switch (format) {
+    case Format::f32: return multiply_dense<Format::f32>;
+    case Format::f16: return multiply_dense<Format::f16>;
+    case Format::bf16: return multiply_dense<Format::bf16>;
+    case Format::q4_0: return multiply_blocks<PanelQ4_0>;
+    case Format::q4_1: return multiply_blocks<PanelQ4_1>;
+    case Format::q5_0: return multiply_blocks<PanelQ5_0>;
+    case Format::q8_0: return multiply_blocks<PanelQ8_0>;
+    case Format::q4_k: return multiply_super_blocks<PanelQ4_K>;
+    case Format::q6_k: return multiply_super_blocks<PanelQ6_K>;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void quantise(Activations& x, int row0, int row1) {
+  for (int row = row0; row < row1; ++row) {
+    for (int b = 0; x.wants_32 && b < x.cols / kBlock; ++b) {
+      quantise_block(x.f32(row) + b * kBlock, x.q32(row) + b * kBlock, x.scales32(row)[b]);
+    }
+    for (int b = 0; x.wants_256 && b < x.cols / kSuperBlock; ++b) {
+      quantise_super_block(x.f32(row) + b * kSuperBlock, x.q256(row) + b * kSuperBlock, x.scales256(row)[b]);
+    }
+  }
+}
+
+void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride) {
+  const PanelProduct product = panel_product(w.format);
+  for (int p = panel0; p < panel1; ++p) {
+    const int first = p * kPanelRows;
+    const int lanes = w.rows - first < kPanelRows ? w.rows - first : kPanelRows;
+    const Panel panel{w.panel(p), w.blocks(), y + first, y_stride, lanes};
+    for (int row = 0; row < x.rows; ++row) product(panel, x, row);
+  }
+}
+
+}  // namespace outpace::portable

@@ -1,0 +1,338 @@
+// Formats, packing and matrix products. The file layouts are decoded here a second time, weight by weight.
+
+#include "matrix.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "check.h"
+#include "numerics.h"
+
+namespace outpace::test {
+namespace {
+
+constexpr Format kFormats[] = {Format::f32,  Format::f16,  Format::bf16, Format::q4_0, Format::q4_1,
+                               Format::q5_0, Format::q8_0, Format::q4_k, Format::q6_k};
+
+float f16(const uint8_t* bytes) {
+  return numerics::f16_to_f32(static_cast<uint16_t>(bytes[0] | bytes[1] << 8));
+}
+
+// Weight `i` of a block of the file, after the GGUF layouts: one weight at a time, no shared code with formats.cpp.
+float weight_of_block(Format format, const uint8_t* p, int i) {
+  const auto nibble = [i](const uint8_t* bytes) { return i < 16 ? bytes[i] & 15 : bytes[i - 16] >> 4; };
+  switch (format) {
+    case Format::f32: {
+      float value;
+      std::memcpy(&value, p, 4);
+      return value;
+    }
+    case Format::f16: return f16(p);
+    case Format::bf16: return std::bit_cast<float>(static_cast<uint32_t>(p[0] | p[1] << 8) << 16);
+    case Format::q4_0: return f16(p) * static_cast<float>(nibble(p + 2) - 8);
+    case Format::q4_1: return f16(p) * static_cast<float>(nibble(p + 4)) + f16(p + 2);
+    case Format::q5_0: {
+      const int fifth = p[2 + i / 8] >> i % 8 & 1;
+      return f16(p) * static_cast<float>((nibble(p + 6) | fifth << 4) - 16);
+    }
+    case Format::q8_0: return f16(p) * static_cast<float>(static_cast<int8_t>(p[2 + i]));
+    case Format::q4_k: {
+      const uint8_t *packed = p + 4, *codes = p + 16 + i / 64 * 32;
+      const int j = i / 32, code = j % 2 == 0 ? codes[i % 32] & 15 : codes[i % 32] >> 4;
+      const int scale = j < 4 ? packed[j] & 63 : (packed[j + 4] & 15) + (packed[j - 4] >> 6) * 16;
+      const int minimum = j < 4 ? packed[j + 4] & 63 : (packed[j + 4] >> 4) + (packed[j] >> 6) * 16;
+      return f16(p) * static_cast<float>(scale) * static_cast<float>(code) - f16(p + 2) * static_cast<float>(minimum);
+    }
+    case Format::q6_k: {
+      const int half = i / 128, quarter = i % 128 / 32, l = i % 32;
+      const uint8_t nibbles = p[64 * half + quarter % 2 * 32 + l], high = p[128 + 32 * half + l];
+      const int code = (quarter < 2 ? nibbles & 15 : nibbles >> 4) + (high >> 2 * quarter & 3) * 16;
+      return f16(p + 208) * static_cast<float>(static_cast<int8_t>(p[192 + i / 16])) * static_cast<float>(code - 32);
+    }
+  }
+  return 0.0f;
+}
+
+float weight_of_file(Format format, const uint8_t* row, int k) {
+  const FormatInfo& info = format_info(format);
+  return weight_of_block(format, row + static_cast<size_t>(k / info.block) * info.file_bytes, k % info.block);
+}
+
+// What a file's rows may hold: any codes; f16 scales that are moderate, or, if `wild`, any bits at all.
+std::vector<uint8_t> random_rows(Format format, int rows, int cols, bool wild, std::mt19937& random) {
+  const FormatInfo& info = format_info(format);
+  std::vector<uint8_t> bytes(static_cast<size_t>(rows) * (cols / info.block) * info.file_bytes);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  if (wild) return bytes;
+  const auto moderate = [&](uint8_t* at) {  // 2^-7 to 2^-4, either sign
+    at[1] = static_cast<uint8_t>((at[1] & 0x83) | 0x20 | (random() % 3 << 2));
+  };
+  for (uint8_t* p = bytes.data(); p < bytes.data() + bytes.size(); p += info.file_bytes) {
+    if (format == Format::f32) p[3] = 0x3d, p[2] &= 0xbf;
+    else if (format == Format::bf16) p[1] = static_cast<uint8_t>((p[1] & 0x80) | 0x3d);
+    else moderate(format == Format::q6_k ? p + 208 : p);
+    if (format == Format::q4_1 || format == Format::q4_k) moderate(p + 2);
+  }
+  return bytes;
+}
+
+Matrix packed(Format format, int rows, int cols, const std::vector<uint8_t>& file) {
+  Matrix matrix(format, rows, cols);
+  matrix.pack(0, rows, file.data(), file.size());
+  return matrix;
+}
+
+Activations random_activations(int rows, int cols, std::mt19937& random) {
+  Activations x(rows, cols);
+  x.rows = rows;
+  x.cols = cols;
+  x.wants_32 = cols % kBlock == 0;
+  x.wants_256 = cols % kSuperBlock == 0;
+  std::normal_distribution<float> normal;
+  for (int m = 0; m < rows; ++m) {
+    for (int k = 0; k < cols; ++k) x.f32(m)[k] = normal(random);
+  }
+  return x;
+}
+
+std::vector<float> product(const Kernels& kernels, const Matrix& w, Activations& x) {
+  std::vector<float> y(static_cast<size_t>(x.rows) * w.rows, -1.0f);
+  kernels.quantise(x, 0, x.rows);
+  kernels.multiply(w, 0, w.panels(), x, y.data(), w.rows);
+  return y;
+}
+
+bool same_bits(float a, float b) {  // any NaN equals any other
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b));
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) { return same_bits(x, y); });
+}
+
+// An activation as the kernels see it: rounded to int8 and back, or as it is.
+double represented(const Activations& x, ActivationKind kind, int row, int k) {
+  switch (kind) {
+    case ActivationKind::int8_32: return double{x.scales32(row)[k / kBlock].scale} * x.q32(row)[k];
+    case ActivationKind::int8_256: return double{x.scales256(row)[k / kSuperBlock].scale} * x.q256(row)[k];
+    case ActivationKind::f32: break;
+  }
+  return x.f32(row)[k];
+}
+
+int smallest_cols(Format format) { return std::max(format_info(format).block, 32); }
+
+// Every kernel table against the portable one: the int8 forms and the outputs, bit for bit.
+void check_kernels_agree(const Matrix& w, Activations& x, const char* what) {
+  const std::vector<float> expected = product(portable_kernels(), w, x);
+  const std::vector<int8_t> q32(x.q32(0), x.q32(0) + (x.wants_32 ? x.rows * x.cols : 0));
+  const std::vector<int8_t> q256(x.q256(0), x.q256(0) + (x.wants_256 ? x.rows * x.cols : 0));
+  for (const Kernels* kernels : available_kernels()) {
+    if (same_bits(product(*kernels, w, x), expected) && std::equal(q32.begin(), q32.end(), x.q32(0)) &&
+        std::equal(q256.begin(), q256.end(), x.q256(0))) {
+      continue;
+    }
+    fail(__FILE__, __LINE__, std::string(kernels->name) + " differs from portable: " + format_info(w.format).name + " " +
+                                 std::to_string(w.rows) + " x " + std::to_string(w.cols) + ", " +
+                                 std::to_string(x.rows) + " rows, " + what);
+  }
+}
+
+}  // namespace
+
+TEST(matrix_dequantises_every_format_to_the_files_values) {
+  std::mt19937 random(1);
+  for (const Format format : kFormats) {
+    for (const bool wild : {false, true}) {
+      const int rows = 40, cols = 2 * smallest_cols(format);
+      const std::vector<uint8_t> file = random_rows(format, rows, cols, wild, random);
+      const Matrix matrix = packed(format, rows, cols, file);
+      std::vector<float> from_panel(cols), from_file(cols);
+      for (int row = 0; row < rows; ++row) {
+        const uint8_t* bytes = file.data() + row * matrix.file_row_bytes();
+        matrix.dequantise_row(row, from_panel.data());
+        dequantise_file_row(format, bytes, cols, from_file.data());
+        for (int k = 0; k < cols; ++k) {
+          CHECK(same_bits(from_panel[k], weight_of_file(format, bytes, k)));
+          CHECK(same_bits(from_file[k], weight_of_file(format, bytes, k)));
+        }
+      }
+    }
+  }
+}
+
+TEST(matrix_panels_take_at_most_8_percent_more_than_the_file) {
+  for (const Format format : kFormats) {
+    const FormatInfo& info = format_info(format);
+    CHECK(info.panel_bytes * 100 <= info.file_bytes * kPanelRows * 108);
+    CHECK(format_named(info.name) == format);
+  }
+}
+
+TEST(matrix_packs_in_parts_as_in_one) {
+  std::mt19937 random(2);
+  for (const Format format : kFormats) {
+    const int rows = 75, cols = smallest_cols(format);
+    const std::vector<uint8_t> file = random_rows(format, rows, cols, false, random);
+    const Matrix whole = packed(format, rows, cols, file);
+    Matrix parts(format, rows, cols);
+    const size_t row = parts.file_row_bytes();
+    parts.pack(64, 11, file.data() + 64 * row, 11 * row);
+    parts.pack(0, 64, file.data(), 64 * row);
+    CHECK(std::memcmp(whole.data.get(), parts.data.get(), whole.bytes()) == 0);
+  }
+}
+
+TEST(matrix_refuses_bad_shapes_and_sizes) {
+  CHECK_THROWS(Matrix(Format::q4_k, 32, 128), std::invalid_argument);
+  CHECK_THROWS(Matrix(Format::q4_1, 32, 33), std::invalid_argument);
+  CHECK_THROWS(Matrix(Format::f32, 0, 32), std::invalid_argument);
+  CHECK_THROWS(Matrix(Format::f32, 32, -1), std::invalid_argument);
+  CHECK_THROWS(Activations(0, 32), std::invalid_argument);
+  CHECK_THROWS(format_named("Q3_K"), std::invalid_argument);
+  Matrix matrix(Format::q8_0, 70, 32);
+  const std::vector<uint8_t> file(70 * 34);
+  CHECK_THROWS(matrix.pack(0, 70, file.data(), file.size() - 1), std::invalid_argument);
+  CHECK_THROWS(matrix.pack(16, 32, file.data(), 32 * 34), std::invalid_argument);
+  CHECK_THROWS(matrix.pack(0, 33, file.data(), 33 * 34), std::invalid_argument);
+  CHECK_THROWS(matrix.pack(64, 32, file.data(), 32 * 34), std::invalid_argument);
+  CHECK_THROWS(matrix.pack(-32, 32, file.data(), 32 * 34), std::invalid_argument);
+}
+
+TEST(matrix_quantises_activations_to_within_half_a_step) {
+  std::mt19937 random(3);
+  Activations x = random_activations(3, 512, random);
+  std::fill_n(x.f32(1), 256, 1.5f);  // neighbours all alike: the scale widens until their sums fit
+  std::fill_n(x.f32(2), 512, 0.0f);
+  portable_kernels().quantise(x, 0, 3);
+  for (int row = 0; row < 3; ++row) {
+    for (int k = 0; k < 512; ++k) {
+      const double error32 = std::abs(represented(x, ActivationKind::int8_32, row, k) - x.f32(row)[k]);
+      const double error256 = std::abs(represented(x, ActivationKind::int8_256, row, k) - x.f32(row)[k]);
+      CHECK(error32 <= 0.50001 * x.scales32(row)[k / kBlock].scale);
+      CHECK(error256 <= 0.50001 * x.scales256(row)[k / kSuperBlock].scale);
+    }
+    for (int k = 0; k < 512; k += 16) {
+      int total = 0;
+      for (int i = k; i < k + 16; ++i) total += std::abs(x.q256(row)[i]);
+      CHECK(total <= kMostAbsSum16);
+    }
+  }
+}
+
+TEST(matrix_product_is_the_dot_product_of_what_the_blocks_represent) {
+  std::mt19937 random(4);
+  for (const Format format : kFormats) {
+    const int rows = 50, cols = 3 * smallest_cols(format);
+    const Matrix w = packed(format, rows, cols, random_rows(format, rows, cols, false, random));
+    Activations x = random_activations(5, cols, random);
+    const std::vector<float> y = product(portable_kernels(), w, x);
+    std::vector<float> weights(cols);
+    for (int n = 0; n < rows; ++n) {
+      w.dequantise_row(n, weights.data());
+      for (int m = 0; m < x.rows; ++m) {
+        double dot = 0, magnitude = 0;
+        for (int k = 0; k < cols; ++k) {
+          const double term = weights[k] * represented(x, format_info(format).activation, m, k);
+          dot += term;
+          magnitude += std::abs(term);
+        }
+        CHECK(std::abs(y[m * rows + n] - dot) <= 1e-5 * magnitude);
+      }
+    }
+  }
+}
+
+TEST(matrix_kernels_give_the_portable_bits) {
+  std::mt19937 random(5);
+  for (const Format format : kFormats) {
+    for (int rows = 1; rows <= 33; ++rows) {
+      const int cols = smallest_cols(format) * (1 + rows % 3), outputs = 31 + rows;
+      const Matrix w = packed(format, outputs, cols, random_rows(format, outputs, cols, false, random));
+      Activations x = random_activations(rows, cols, random);
+      check_kernels_agree(w, x, "random");
+    }
+  }
+}
+
+TEST(matrix_kernels_give_the_portable_bits_at_the_extremes) {
+  std::mt19937 random(6);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const Format format : kFormats) {
+    const int outputs = 32, cols = 2 * smallest_cols(format);
+    Activations x = random_activations(7, cols, random);
+    std::fill_n(x.f32(1), cols, 3.0f);
+    std::fill_n(x.f32(2), cols, -3.0f);
+    std::fill_n(x.f32(3), cols, 0.0f);
+    std::fill_n(x.f32(4), cols, 1e-38f);
+    x.f32(5)[1] = infinity;
+    x.f32(6)[cols - 1] = std::numeric_limits<float>::quiet_NaN();
+    for (const int fill : {0x00, 0xff, 0x7f, 0x80}) {
+      std::vector<uint8_t> file = random_rows(format, outputs, cols, false, random);
+      const FormatInfo& info = format_info(format);
+      for (size_t i = 0; i < file.size(); ++i) {
+        const int at = static_cast<int>(i % info.file_bytes);
+        const bool is_f16 = format == Format::q6_k ? at >= 208 : at < (format == Format::q4_1 || format == Format::q4_k ? 4 : 2);
+        if (info.block > 1 && !is_f16) file[i] = static_cast<uint8_t>(fill);
+      }
+      check_kernels_agree(packed(format, outputs, cols, file), x, "codes all alike");
+    }
+    check_kernels_agree(packed(format, outputs, cols, random_rows(format, outputs, cols, true, random)), x, "any bits");
+  }
+}
+
+TEST(matrix_row_does_not_depend_on_company_panels_or_slices) {
+  std::mt19937 random(7);
+  for (const Kernels* kernels : available_kernels()) {
+    for (const Format format : kFormats) {
+      const int outputs = 100, cols = smallest_cols(format), rows = 37;
+      const Matrix w = packed(format, outputs, cols, random_rows(format, outputs, cols, false, random));
+      Activations all = random_activations(rows, cols, random);
+      const std::vector<float> together = product(*kernels, w, all);
+      for (const int m : {0, 1, 15, 16, 31, 36}) {
+        Activations one = random_activations(1, cols, random);
+        std::copy_n(all.f32(m), cols, one.f32(0));
+        const std::vector<float> alone = product(*kernels, w, one);
+        CHECK(std::equal(alone.begin(), alone.end(), together.begin() + m * outputs, [](float a, float b) {
+          return same_bits(a, b);
+        }));
+      }
+      std::vector<float> slices(together.size());
+      kernels->quantise(all, 20, rows);
+      kernels->quantise(all, 0, 20);
+      for (const auto& [first, last] : {std::pair{3, 4}, {0, 1}, {1, 3}}) {
+        kernels->multiply(w, first, last, all, slices.data(), outputs);
+      }
+      CHECK(same_bits(slices, together));
+    }
+  }
+}
+
+TEST(matrix_product_writes_its_own_outputs_only) {
+  std::mt19937 random(8);
+  for (const Kernels* kernels : available_kernels()) {
+    for (const int outputs : {1, 15, 16, 17, 31, 33}) {
+      const Matrix w = packed(Format::q8_0, outputs, 32, random_rows(Format::q8_0, outputs, 32, false, random));
+      Activations x = random_activations(2, 32, random);
+      kernels->quantise(x, 0, 2);
+      std::vector<float> y(2 * (outputs + 1), 7.0f);
+      kernels->multiply(w, 0, w.panels(), x, y.data(), outputs + 1);
+      CHECK_EQUAL(y[outputs], 7.0f);
+      CHECK_EQUAL(y[2 * outputs + 1], 7.0f);
+    }
+  }
+}
+
+TEST(kernels_are_chosen_by_name) {
+  CHECK_EQUAL(choose_kernels("portable").name, std::string("portable"));
+  CHECK_EQUAL(available_kernels().back()->name, std::string("portable"));
+  CHECK_THROWS(choose_kernels("abacus"), std::invalid_argument);
+}
+
+}  // namespace outpace::test
