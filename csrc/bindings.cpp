@@ -1,0 +1,16 @@
+// The Python module `_native`: one file for each subject.
+
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_matrix(nb::module_& module);   // bindings_matrix.cpp
+void bind_model(nb::module_& module);    // bindings_model.cpp
+void bind_sampler(nb::module_& module);  // bindings_sampler.cpp
+
+NB_MODULE(_native, module) {
+  module.doc() = "The C++ engine: matrices, models, the fused sampler, and what the machine can do.";
+  bind_matrix(module);
+  bind_model(module);
+  bind_sampler(module);
+}

@@ -1,0 +1,82 @@
+// One pass of the rows that are staged in some sessions through all layers: what each thread does, phase by phase.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention.h"
+#include "model.h"
+
+namespace outpace {
+
+class ForwardPass {
+ public:
+  explicit ForwardPass(const Model& model);
+
+  static constexpr int kRows = 256;     // of a block: a longer pass goes block by block
+  static constexpr int kTaskRows = 32;  // of one call of the attention kernel
+
+  // Rows [first, first + rows) of all the staged ones, of which `sessions` have `total`.
+  void run(const std::vector<Session*>& sessions, int first, int rows, const std::vector<int>& taps,
+           bool wants_logits, const Outputs& outputs);
+  void run_head(const float* hidden, int rows, float* logits);
+  size_t bytes() const;
+
+ private:
+  // Rows of one session that one call of the attention kernel takes.
+  struct Task {
+    Session* session;
+    int session_row;  // the first one, among the session's staged rows
+    int row;          // the first one, in this block
+    int rows;
+  };
+  // What a thread alone touches.
+  struct Own {
+    // A single row is normalised and quantised by every thread for itself: cheaper than a barrier.
+    Activations normed, attended, activated;
+    std::vector<const uint16_t*> keys, values, own_keys, own_values;
+    std::vector<int> slot_of_leaf;
+    std::vector<uint16_t> gathered;
+    std::vector<float> attention;
+    std::vector<uint16_t> key, value;
+    std::vector<int> visible;
+    Own(const ModelConfig& config, int context);
+  };
+
+  void plan(const std::vector<Session*>& sessions, int first);
+  void layers(int thread);
+  void embed(int thread);
+  void tap(int layer, int thread);
+  const Activations& normalise(const std::vector<float>& weight, int thread);
+  const Activations& quantised(Activations& shared, Activations& own, int thread);
+  void project(const LayerWeights& layer, const Activations& x, int thread);
+  void rotate_and_store(const LayerWeights& weights, int layer, const Task& task, int head, Own& own);
+  void attend(int layer, const Task& task, int head, Own& own);
+  void gather(int layer, const Task& task, int head, Own& own, AttentionTask& call);
+  void add_product(const Matrix& w, const Activations& x, int thread);
+  void feed_forward(const LayerWeights& layer, const Activations& x, int thread);
+  void head(int thread);
+  template <class Each>
+  void each_task(int thread, Each&& each);
+
+  const Model& model_;
+  const ModelConfig& config_;
+  const Kernels& kernels_;
+  ThreadPool& pool_;
+  const int threads_;
+
+  Activations normed_, attended_, activated_;
+  std::vector<float> x_, qkv_, up_, product_;  // [kRows] of: hidden, q k v, ffn, hidden
+  std::vector<Own> own_;
+
+  // The block at hand.
+  int rows_ = 0;
+  bool alone_ = false;  // one row: every thread quantises it for itself
+  bool split_ = false;  // a session has several tasks, which read each other's keys and values
+  std::vector<Task> tasks_;
+  const std::vector<int>* taps_ = nullptr;
+  float* hidden_ = nullptr;  // of this block's first row
+  float* logits_ = nullptr;
+};
+
+}  // namespace outpace

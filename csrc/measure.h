@@ -1,0 +1,35 @@
+// What the machine can do at most: the ceilings beside which the engine's times are printed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+
+namespace outpace {
+
+// The loops of one instruction set that reach the ceilings.
+struct Probes {
+  uint64_t (*sum)(const uint64_t* x, size_t n);  // n is a multiple of 64; x is 64-byte aligned
+  // 8-bit multiply-adds into 32-bit sums, operands in registers: `rounds` times kMultiplyAdds of them.
+  uint32_t (*multiply_add)(int rounds);
+};
+constexpr int kMultiplyAdds = 16 * 64;
+
+const Probes& portable_probes();
+#ifdef OUTPACE_X86_64
+const Probes& avx512vnni_probes();
+#endif
+
+// Bytes a second that `threads` threads read of a buffer of `bytes` bytes: a plain sum, the best of several.
+// Throws std::invalid_argument unless bytes >= 1 MiB.
+double measure_bandwidth(int threads, size_t bytes, const Kernels& kernels);
+// 8-bit integer multiply-adds a second of `threads` threads, the best of several.
+double measure_integer_rate(int threads, const Kernels& kernels);
+
+// The processor's features that kernels ask for, as the compiler names them: "avx2", "avx512vnni".
+std::vector<std::string> cpu_features();
+
+}  // namespace outpace

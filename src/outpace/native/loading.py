@@ -1,0 +1,200 @@
+"""From a model file to a model in memory: checked against the machine first, then packed chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace import _native
+from outpace.errors import TooLarge, Unsupported, UsageError
+from outpace.native.architecture import ARCHITECTURES, expected_tensors
+from outpace.native.gguf import open_gguf
+from outpace.native.machine import available_memory, usable_cores
+from outpace.native.weights import ModelConfig, TensorInfo, WeightFile
+from outpace.targets.native import NativeTarget
+
+DEFAULT_CONTEXT = 8192
+"""Positions of a context when nobody asks for another number and the model was trained for at least as many."""
+
+MAX_HEAD_DIM = 512
+_CHUNK_BYTES = 2 << 20  # of the file, held beside the packed matrix by each packing thread
+_BLOCK_ROWS = 256  # rows that a forward pass takes at once
+_VECTORS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+
+Packed: TypeAlias = _native.Matrix | _native.FileRows
+
+
+def load_native(
+    source: WeightFile | Path | str,
+    *,
+    threads: int | None = None,
+    context: int | None = None,
+    kernel: str | None = None,
+) -> NativeTarget:
+    """Returns the model of a file, packed and ready.
+
+    source: a GGUF file, a folder with safetensors and config.json, or an opened file, which stays open. threads: of
+    every pass, by default one a core. context: positions that a session may hold, by default those that the model was
+    trained for, at most 8,192. kernel: one of `outpace doctor`'s instruction sets, by default the best.
+
+    Raises ModelNotFound, BadModelFile, Unsupported, TooLarge (before anything is read, with the figures), UsageError.
+    """
+    if isinstance(source, (str, Path)):
+        with closing(open_weights(Path(source))) as file:
+            return _load(file, threads, context, kernel)
+    return _load(source, threads, context, kernel)
+
+
+def open_weights(path: Path) -> WeightFile:
+    """Returns the opened and checked GGUF file or safetensors folder."""
+    if path.is_dir():
+        from outpace.native.safetensors import open_safetensors
+
+        return open_safetensors(path)
+    return open_gguf(path)
+
+
+def _load(file: WeightFile, threads: int | None, context: int | None, kernel: str | None) -> NativeTarget:
+    config = file.config
+    threads = usable_cores() if threads is None else threads
+    if not 1 <= threads <= 1024:
+        raise UsageError(f"threads must be in [1, 1024], got {threads}")
+    context = chosen_context(config, context)
+    check_supported(file)
+    check_memory(file, context)
+    try:
+        _native.chosen_kernel(kernel or "")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    tensors, embedding = _pack(file, threads)
+    model = _native.Model(config, tensors, embedding, context, threads, kernel or "")
+    return NativeTarget(model, config, name=file.path.stem)
+
+
+def chosen_context(config: ModelConfig, context: int | None) -> int:
+    """Returns the positions of a context. Raises UsageError outside [1, what the model was trained for]."""
+    if context is None:
+        return min(config.context_length, DEFAULT_CONTEXT)
+    if not 1 <= context <= config.context_length:
+        raise UsageError(
+            f"context must be in [1, {config.context_length}], what the model was made for, got {context}"
+        )
+    return context
+
+
+def check_supported(file: WeightFile) -> None:
+    """Raises Unsupported for what the engine cannot run, naming it, what is supported, and what would work."""
+    config, formats = file.config, _native.formats()
+    if config.architecture not in ARCHITECTURES:
+        raise Unsupported(
+            f"{file.path}: architecture {config.architecture!r} is not supported; {', '.join(ARCHITECTURES)} are"
+        )
+    if config.head_dim % 16 or config.head_dim > MAX_HEAD_DIM:
+        raise Unsupported(
+            f"{file.path}: the head size must be a multiple of 16 up to {MAX_HEAD_DIM}, got {config.head_dim}"
+        )
+    for name, rows, cols in expected_tensors(config):
+        info = file.tensors[name]
+        if info.format not in formats:
+            raise Unsupported(
+                f"{file.path}: the tensor {name!r} is stored as {info.format}; {', '.join(formats)} are supported: "
+                "a Q4_K_M, Q4_0 or Q8_0 file of the model would work"
+            )
+        block = formats[info.format][0]
+        if cols % block:
+            raise Unsupported(
+                f"{file.path}: the tensor {name!r} has {cols} columns, {info.format} needs a multiple of {block}"
+            )
+        if rows == 1 and info.format not in _VECTORS:
+            raise Unsupported(f"{file.path}: the vector {name!r} is stored as {info.format}; F32 would work")
+
+
+def memory_needed(file: WeightFile, context: int) -> dict[str, int]:
+    """Returns the bytes of weights, of a full context's keys and values, and of working memory."""
+    config = file.config
+    weights = 0
+    for name, _, _ in expected_tensors(config):
+        info = file.tensors[name]
+        looked_up = name == "token_embd.weight" and not config.tied
+        weights += info.nbytes if looked_up else _native.packed_bytes(info.format, info.rows, info.cols)
+    pages = -(-context // _native.page_positions)
+    cache = pages * _native.page_positions * config.layers * 2 * config.kv_heads * config.head_dim * 2
+    return {"weights": weights, "cache": cache, "scratch": scratch_bytes(config)}
+
+
+def scratch_bytes(config: ModelConfig) -> int:
+    """Returns the bytes that a pass works in, and 16 rows of logits."""
+    query, key = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    floats = 2 * config.hidden_size + query + 2 * key + config.ffn_size
+    activations = config.hidden_size + query + config.ffn_size
+    return _BLOCK_ROWS * (4 * floats + 7 * activations) + 16 * 4 * config.vocab_size
+
+
+def check_memory(file: WeightFile, context: int) -> None:
+    """Raises TooLarge when the model and a full context would not fit in the memory that is available."""
+    available = available_memory()
+    needed = memory_needed(file, context)
+    total = sum(needed.values())
+    if available is not None and total > available:
+        parts = ", ".join(f"{size / 1e6:,.0f} MB {what}" for what, size in needed.items())
+        raise TooLarge(
+            f"{file.path.name} needs {total / 1e6:,.0f} MB ({parts}) with a context of {context}, "
+            f"{available / 1e6:,.0f} MB are available; a smaller context or a smaller quantisation may fit"
+        )
+
+
+def _pack(
+    file: WeightFile, threads: int
+) -> tuple[dict[str, _native.Matrix | NDArray[np.float32]], _native.FileRows | None]:
+    """Returns the tensors for the engine, and an untied embedding: it is only looked up, so it stays as it is."""
+    config = file.config
+    tensors: dict[str, _native.Matrix | NDArray[np.float32]] = {}
+    matrices: list[tuple[str, Packed]] = []
+    embedding: _native.FileRows | None = None
+    for name, rows, cols in expected_tensors(config):
+        info = file.tensors[name]
+        if name == "token_embd.weight" and not config.tied:
+            embedding = _native.FileRows(info.format, rows, cols)
+            matrices.append((name, embedding))
+        elif rows == 1:
+            tensors[name] = _vector(file, info)
+        else:
+            matrix = _native.Matrix(info.format, rows, cols)
+            tensors[name] = matrix
+            matrices.append((name, matrix))
+
+    def put(job: tuple[str, Packed, int, int]) -> None:
+        name, into, first, count = job
+        chunk = file.read(name, first, count)
+        if isinstance(into, _native.Matrix):
+            into.pack(first, chunk)
+        else:
+            into.put(first, chunk)
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="outpace-pack") as pool:
+        for _ in pool.map(put, _chunks(file, matrices)):
+            pass
+    return tensors, embedding
+
+
+def _chunks(file: WeightFile, matrices: list[tuple[str, Packed]]) -> Iterator[tuple[str, Packed, int, int]]:
+    """Yields (name, matrix, first row, rows): whole panels of about _CHUNK_BYTES."""
+    for name, matrix in matrices:
+        info = file.tensors[name]
+        panel = info.nbytes // info.rows * _native.panel_rows
+        step = max(1, _CHUNK_BYTES // panel) * _native.panel_rows
+        for first in range(0, info.rows, step):
+            yield name, matrix, first, min(step, info.rows - first)
+
+
+def _vector(file: WeightFile, info: TensorInfo) -> NDArray[np.float32]:
+    values = file.read(info.name, 0, 1).view(_VECTORS[info.format])
+    if info.format == "BF16":
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return np.ascontiguousarray(values, np.float32)

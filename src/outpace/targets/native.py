@@ -1,0 +1,206 @@
+"""The C++ engine as a target: whatever the draft, a row's logits are those of one token at a time, to the last bit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace import _native
+from outpace.errors import ContextOverflow, UsageError
+from outpace.native.weights import ModelConfig
+from outpace.targets.cache import Hidden, Prefix, PrefixStore
+from outpace.types import Context, Draft, Prompt, Scores, Verdict
+
+PREFILL_SLICE = 256
+"""Tokens that are prefilled in one call; between calls Python looks for signals."""
+
+
+class NativeSession:
+    """One request; a TargetSession."""
+
+    __slots__ = ("_hidden", "_last", "_native", "_scored", "_target", "taps")
+
+    def __init__(
+        self, target: NativeTarget, native: _native.Session, last: int, taps: tuple[int, ...], hidden: list[Hidden]
+    ) -> None:
+        self._target = target
+        self._native = native
+        self._last = last
+        self.taps = taps
+        self._hidden = hidden  # of the cached tokens, in pieces
+        self._scored: Hidden | None = None  # of the rows that wait for commit
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        return self._native.length
+
+    def commit(self, draft: Draft, verdict: Verdict) -> None:
+        """Keeps the last token and the accepted path in the cache, forgets every other node."""
+        try:
+            self._native.commit(verdict.path)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        if self._scored is not None:
+            self._hidden.append(self._scored[[0, *(node + 1 for node in verdict.path)]])
+            self._scored = None
+        self._last = verdict.next_token
+        self._target._make_room()
+
+    def rewind(self, length: int, last: int) -> None:
+        """Forgets what follows the first `length` cached tokens; `last` becomes the last committed token."""
+        try:
+            self._native.rewind(length)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        self._scored = None
+        if self._hidden:
+            self._hidden = [np.concatenate(self._hidden)[:length]]
+        self._last = last
+
+    def close(self) -> None:
+        """Gives the cache back; its tokens stay with the target for later prompts while there is room."""
+        if not self._native.closed:
+            self._target._keep(self._native, self.taps, self._hidden)
+            self._native.close()
+
+
+class NativeTarget:
+    """A model on the C++ engine; a Target. `load_native` makes one.
+
+    cache_tokens: positions of keys and values to hold at most, those of open sessions included, before prefixes of
+    closed requests are given up; by default one full context.
+    """
+
+    engine = "native"
+    scores_trees = True
+    bit_exact = True
+
+    def __init__(
+        self, model: _native.Model, config: ModelConfig, name: str, *, cache_tokens: int | None = None
+    ) -> None:
+        self.model = model
+        self.config = config
+        self.name = name
+        self.vocab_size = config.vocab_size
+        self.eos_ids = config.eos_ids
+        self.max_length = model.context
+        self.threads = model.threads
+        self.hidden_layers = config.layers
+        self.weight_bytes = model.pass_bytes
+        self.kv_bytes_per_token = model.page_bytes // _native.page_positions
+        self._prefixes = PrefixStore()
+        self._page_limit = -(-(cache_tokens or model.context) // _native.page_positions)
+
+    def open(self, prompt: Prompt, taps: tuple[int, ...] = ()) -> tuple[NativeSession, Context]:
+        """Returns a session whose cache holds all of the prompt but its last token, and the hidden states of `taps`.
+
+        Raises ContextOverflow when the prompt is empty or does not fit, UsageError for ids or layers that the model
+        does not have.
+        """
+        ids = prompt.ids
+        self._check(ids, taps)
+        prefix, reused = self._prefixes.longest(ids[:-1], taps)
+        hidden: list[Hidden] = []
+        if prefix is None:
+            native = self.model.open()
+        else:
+            native = prefix.session.fork(reused)
+            if prefix.hidden is not None and taps:
+                hidden.append(prefix.hidden[:reused])
+        self._make_room((len(ids) - reused) // _native.page_positions + 1)
+        try:
+            for start in range(reused, len(ids) - 1, PREFILL_SLICE):
+                rows = self.model.prefill(native, ids[start : min(start + PREFILL_SLICE, len(ids) - 1)], taps)
+                if rows is not None:
+                    hidden.append(rows)
+        except BaseException:
+            native.close()
+            raise
+        context = Context(hidden=np.concatenate(hidden) if hidden else self._no_hidden(taps))
+        return NativeSession(self, native, ids[-1], taps, hidden), context
+
+    def score_many(self, work: Sequence[tuple[NativeSession, Draft]]) -> list[Scores]:
+        """Returns the scores of each draft: one forward over [last token] + nodes of every request.
+
+        The arrays stay valid as long as they are referred to. Raises UsageError for a token that the model does not
+        have, and when a draft does not fit in the context.
+        """
+        taps = work[0][0].taps if work else ()
+        mixed = any(session.taps != taps for session, _ in work)
+        if mixed:
+            taps = tuple(sorted({layer for session, _ in work for layer in session.taps}))
+        try:
+            rows = self.model.score(
+                [(session._native, (session._last, *draft.tokens), draft.parents) for session, draft in work], taps
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        if not taps:
+            return [Scores(logits) for logits, _ in rows]
+        scores = []
+        for (session, _), (logits, hidden) in zip(work, rows, strict=True):
+            if mixed and hidden is not None:
+                hidden = hidden[:, [taps.index(layer) for layer in session.taps]] if session.taps else None
+            session._scored = hidden
+            scores.append(Scores(logits, hidden))
+        return scores
+
+    def embed(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Returns the embeddings [N, H] f32."""
+        return self.model.embed(ids)
+
+    def head(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns the logits [N, V] of hidden states [N, H] after the last layer: the final norm, then the head."""
+        return self.model.head(np.ascontiguousarray(hidden, np.float32))
+
+    def profile_rows(self, rows: int, context: int = 128, repeats: int = 5) -> float:
+        """Returns the seconds that a pass over `rows` rows takes after `context` cached tokens, the best of several."""
+        if not 1 <= rows + context <= self.max_length:
+            raise UsageError(f"rows and context must fit in {self.max_length} positions, got {rows} and {context}")
+        session = self.model.open()
+        try:
+            tokens = tuple((7919 * i) % self.vocab_size for i in range(context + rows))
+            self.model.prefill(session, tokens[:context])
+            work = [(session, tokens[context:], tuple(range(-1, rows - 2)))]
+            best = float("inf")
+            for _ in range(repeats):
+                start = time.perf_counter()
+                self.model.score(work)
+                best = min(best, time.perf_counter() - start)
+            return best
+        finally:
+            session.close()
+
+    def _check(self, ids: Sequence[int], taps: tuple[int, ...]) -> None:
+        if not ids:
+            raise ContextOverflow("the prompt is empty, a request needs at least one token")
+        if len(ids) > self.max_length:
+            raise ContextOverflow(
+                f"the prompt has {len(ids)} tokens, the context holds {self.max_length}: shorten the prompt or load "
+                "the model with a larger context"
+            )
+        low, high = min(ids), max(ids)
+        if low < 0 or high >= self.vocab_size:
+            raise UsageError(f"token ids must be in [0, {self.vocab_size}), got {low if low < 0 else high}")
+        for layer in taps:
+            if not 0 <= layer < self.hidden_layers:
+                raise UsageError(f"taps are layers in [0, {self.hidden_layers}), got {layer}")
+
+    def _no_hidden(self, taps: tuple[int, ...]) -> Hidden | None:
+        return np.empty((0, len(taps), self.config.hidden_size), np.float32) if taps else None
+
+    def _keep(self, native: _native.Session, taps: tuple[int, ...], hidden: list[Hidden]) -> None:
+        length = native.length
+        joined = np.concatenate(hidden) if hidden and length else None
+        tokens = np.array(native.tokens, np.int32)
+        self._prefixes.add(Prefix(tokens, native.fork(length), taps if joined is not None else (), joined))
+        self._make_room()
+
+    def _make_room(self, pages: int = 0) -> None:
+        """Gives up prefixes until `pages` more fit; open sessions are never touched."""
+        while len(self._prefixes) and self.model.pages_in_use + pages > self._page_limit:
+            self._prefixes.drop_oldest()
