@@ -42,6 +42,7 @@ class TableTarget:
     """
 
     engine = "fake"
+    threads = 1
     scores_trees = True
     hidden_layers = 0
     bit_exact = True

@@ -6,7 +6,7 @@ same round with an empty draft.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from time import perf_counter as clock
 
@@ -90,7 +90,7 @@ def _ask(drafter: t.Drafter, budgets: Sequence[tuple[Round, t.Budget]]) -> list[
     return [next(drafts).fitting(b, one.vocab_size) if b.depth else t.EMPTY for one, b in budgets]
 
 
-def generate(one: Round, target: t.Target, drafter: t.Drafter) -> Iterator[t.Step]:
+def generate(one: Round, target: t.Target, drafter: t.Drafter) -> Generator[t.Step, None, None]:
     """Yields the Steps of one request until it finishes."""
     while not one.finish:
         start = clock()

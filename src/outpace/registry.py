@@ -55,3 +55,13 @@ DRAFTERS = Registry(
     },
 )
 """Callables (target, draft) -> Drafter, where `draft` is a loaded smaller Target or None."""
+
+RULES = Registry(
+    "rule",
+    "outpace.rules",
+    {"coupled": "outpace.rules.coupled:Coupled", "rejection": "outpace.rules.rejection:Rejection"},
+)
+"""Callables () -> Rule."""
+
+ENGINES = Registry("engine", "outpace.engines", {"native": "outpace.engines:load_native"})
+"""Callables (path, threads, context) -> (Target, Text)."""

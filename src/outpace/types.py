@@ -301,11 +301,12 @@ class Target(Protocol):
     """The model whose output must be reproduced.
 
     bit_exact: a row's logits depend on the tokens of its own path only, to the last bit.
-    weight_bytes: bytes of weights that one pass reads.
+    weight_bytes: bytes of weights that one pass reads. threads: how many its passes run on.
     """
 
     name: str
     engine: str
+    threads: int
     vocab_size: int
     eos_ids: frozenset[int]
     max_length: int

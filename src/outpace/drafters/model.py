@@ -12,7 +12,7 @@ from typing import cast
 
 from array_api_compat import array_namespace, device
 
-from outpace.errors import ContextOverflow
+from outpace.errors import ContextOverflow, UsageError
 from outpace.types import (
     EMPTY,
     Array,
@@ -140,5 +140,5 @@ class ModelDrafter:
 
 def make(target: Target, draft: Target | None = None) -> Drafter:
     if draft is None:
-        raise ValueError("the drafter 'model' needs a loaded draft model")
+        raise UsageError("drafter 'model' needs a draft model: name one with draft=... (--draft on the command line)")
     return ModelDrafter(draft, target.vocab_size)

@@ -1,0 +1,210 @@
+"""The Python face: load a model, generate, stream, chat.
+
+>>> import outpace
+>>> model = outpace.load()
+>>> result = model.generate("Name the four seasons.", max_tokens=64)
+>>> print(result.text)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter as clock
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from outpace import models
+from outpace.control import CostProfile
+from outpace.errors import UsageError, VocabularyMismatch
+from outpace.generation import Generation
+from outpace.options import AUTO, Options, plan
+from outpace.registry import ENGINES
+from outpace.result import Result
+from outpace.text import Text
+from outpace.types import Observation, Target
+from outpace.vocabulary import compare
+
+Messages: TypeAlias = Sequence[Mapping[str, str]]
+Observer: TypeAlias = Callable[[Observation], None]
+
+EMBEDDED = "smollm2-135m"
+"""The catalogue's name of the default model."""
+
+
+def load(
+    target: str | os.PathLike[str] = EMBEDDED,
+    *,
+    draft: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    context: int | None = None,
+    engine: str = AUTO,
+) -> Model:
+    """Returns the model, ready to generate.
+
+    target, draft: a catalogue name, a GGUF file, a folder with safetensors and config.json, or a Hugging Face id;
+    the draft is a smaller model of the same vocabulary. threads: None = the cores this process may use.
+    context: room for prompt and answer in tokens; None = the model's own, at most 4,096.
+    Raises ModelNotFound, ModelError (VocabularyMismatch when the draft's tokens are not the target's) or UsageError.
+    """
+    start = clock()
+    engine = "native" if engine == AUTO else engine
+    scorer, text = _load(target, engine, threads, context)
+    if draft is None:
+        return Model(scorer, text, load_seconds=clock() - start)
+    helper, helper_text = _load(draft, engine, threads, context)
+    comparison = compare(text.vocabulary, helper_text.vocabulary)
+    if not comparison.usable:
+        raise VocabularyMismatch(f"{helper.name} cannot draft for {scorer.name}: {comparison}")
+    return Model(scorer, text, helper, load_seconds=clock() - start)
+
+
+def _load(name: str | os.PathLike[str], engine: str, threads: int | None, context: int | None) -> tuple[Target, Text]:
+    path = models.resolve(os.fspath(name))
+    loaded: tuple[Target, Text] = ENGINES.get(engine)(path, threads, context)
+    return loaded
+
+
+class Model:
+    """A loaded target with its text side, and perhaps a draft model. For one thread at a time.
+
+    costs: what passes were found to cost here; all that one generation leaves to the next, besides cached prefixes.
+    """
+
+    def __init__(self, target: Target, text: Text, draft: Target | None = None, *, load_seconds: float = 0.0) -> None:
+        self.target = target
+        self.text = text
+        self.draft = draft
+        self.costs = CostProfile()
+        self.load_seconds = load_seconds
+
+    def generate(
+        self,
+        prompt: str | Messages,
+        *,
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+        drafter: str = AUTO,
+        draft_length: int | None = None,
+        rule: str = "coupled",
+        raw: bool = False,
+        system: str | None = None,
+        observer: Observer | None = None,
+    ) -> Result:
+        """Returns the finished generation.
+
+        prompt: a question, or messages with `role` and `content`; with `raw`, a text to go on with, no chat template.
+        temperature: 0 is greedy. seed: None draws one, and the result records it. stop: texts that end it, left out
+        of the text. drafter: "auto", "none", "ngram", "model" or a plugin's. draft_length: tokens drafted a round;
+        0 is plain decoding, None is set from measured costs. rule: "coupled" keeps the seed's text whatever is
+        drafted, "rejection" is the papers' rule. observer: sees each round's laws and scores before it is committed.
+        Raises UsageError with all that is wrong in one message, ContextOverflow when the prompt leaves no room.
+        """
+        generation = self.stream(
+            prompt,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
+            seed=seed,
+            stop=stop,
+            drafter=drafter,
+            draft_length=draft_length,
+            rule=rule,
+            raw=raw,
+            system=system,
+            observer=observer,
+        )
+        for _ in generation:
+            pass
+        return generation.result()
+
+    def stream(
+        self,
+        prompt: str | Messages,
+        *,
+        raw: bool = False,
+        system: str | None = None,
+        observer: Observer | None = None,
+        **options: Any,
+    ) -> Generation:
+        """Returns an iterator of Chunks, one a round; arguments as for `generate`. Its `result()` has the figures."""
+        wanted = Options(**options)
+        wanted = replace(wanted, stop=_stops(wanted.stop))
+        made = plan(wanted, self.target, self.draft, self.costs)
+        return Generation(
+            self.target,
+            self.text,
+            self._ids(prompt, raw, system),
+            made,
+            max_tokens=wanted.max_tokens,
+            stop=wanted.stop,
+            observer=observer,
+            load_seconds=self.load_seconds,
+        )
+
+    def chat(self, system: str | None = None) -> Chat:
+        """Returns a conversation that reuses the cache of its earlier turns."""
+        return Chat(self, system)
+
+    def _ids(self, prompt: str | Messages, raw: bool, system: str | None) -> list[int]:
+        if raw:
+            if not isinstance(prompt, str) or system is not None:
+                raise UsageError("a raw prompt is one text without a system message: leave out raw, or system")
+            return self.text.encode(prompt, special=True)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        if system is not None:
+            messages.insert(0, {"role": "system", "content": system})
+        return self.text.render_chat(messages)
+
+    def close(self) -> None:
+        """Gives the weights and caches back, where the engine holds them outside Python."""
+        for target in (self.target, self.draft):
+            close = getattr(target, "close", None)
+            if close is not None:
+                close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _stops(stop: Sequence[str]) -> tuple[str, ...]:
+    return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+class Chat:
+    """A conversation. A turn that fails or is interrupted leaves no trace in it."""
+
+    def __init__(self, model: Model, system: str | None = None) -> None:
+        self.model = model
+        self.messages: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
+
+    def send(self, text: str, **options: Any) -> Result:
+        """Returns the answer to `text`, after adding both to the conversation; options as for `Model.generate`."""
+        generation = self.stream(text, **options)
+        for _ in generation:
+            pass
+        return generation.result()
+
+    def stream(self, text: str, **options: Any) -> Generation:
+        """Returns the answer as it comes; the turn joins the conversation when the iterator is exhausted."""
+        question = {"role": "user", "content": text}
+
+        def remember(answer: str) -> None:
+            self.messages += [question, {"role": "assistant", "content": answer}]
+
+        generation = self.model.stream([*self.messages, question], **options)
+        generation.on_end = remember
+        return generation

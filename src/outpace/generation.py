@@ -1,0 +1,160 @@
+"""One request from its ids to its result: sets up a Round, drives it, turns its Steps into text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter as clock
+
+from outpace.decode import Round, generate
+from outpace.errors import ContextOverflow
+from outpace.noise import RoundNoise
+from outpace.options import Plan
+from outpace.result import Chunk, Result, Seconds, without_laws
+from outpace.sampling import Sampler
+from outpace.text import Text, TextStream
+from outpace.types import Observation, Prompt, Step, Target
+
+
+class Ending:
+    """A request's `Stopper`; also keeps what each token added to the text."""
+
+    def __init__(self, stream: TextStream, eos_ids: frozenset[int]) -> None:
+        self._stream = stream
+        self._eos_ids = eos_ids
+        self.pieces: list[str] = []
+
+    def __call__(self, token: int) -> str | None:
+        if token in self._eos_ids:
+            self.pieces.append("")
+            return "stop"
+        piece, stopped = self._stream.feed(token)
+        self.pieces.append(piece)
+        return "stop" if stopped else None
+
+    def take(self, last: bool) -> tuple[str, ...]:
+        """Returns the pieces since the last call; with `last`, what was held back joins the last of them."""
+        if last:
+            self.pieces[-1] += self._stream.finish()
+        pieces, self.pieces = tuple(self.pieces), []
+        return pieces
+
+
+class Generation(Iterator[Chunk]):
+    """An iterator of Chunks, one a round. `result()` has the figures once it is exhausted; `close()` ends it early.
+
+    on_end: called with the text when the generation has finished by itself.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        text: Text,
+        ids: Sequence[int],
+        plan: Plan,
+        *,
+        max_tokens: int,
+        stop: Sequence[str],
+        observer: Callable[[Observation], None] | None,
+        load_seconds: float,
+    ) -> None:
+        if len(ids) >= target.max_length:
+            raise ContextOverflow(
+                f"the prompt has {len(ids)} tokens and the context holds {target.max_length}: shorten the prompt "
+                "or set a larger context"
+            )
+        self.on_end: Callable[[str], None] | None = None
+        self._target = target
+        self._plan = plan
+        self._ids = tuple(ids)
+        self._load_seconds = load_seconds
+        self._ending = Ending(text.stream(stop), text.eos_ids | target.eos_ids)
+        self._steps: list[Step] = []
+        self._texts: list[str] = []
+        self._decode_seconds = 0.0
+        start = clock()
+        self._round = self._open(max_tokens, observer)
+        self._prefill_seconds = clock() - start
+        self._drafting = self._round.drafting
+        self._rounds = generate(self._round, target, plan.drafter)
+
+    def _open(self, max_tokens: int, observer: Callable[[Observation], None] | None) -> Round:
+        target, plan, prompt = self._target, self._plan, Prompt(self._ids)
+        session, context = target.open(prompt, plan.drafter.taps)
+        sampler = Sampler(plan.params, plan.seed)
+        # Under a rule that shares noise the drafter draws with the target's own; else with a noise of its own.
+        drafting = sampler if plan.rule.shares_noise else Sampler(plan.params, plan.seed, shares_noise=False)
+        return Round(
+            session=session,
+            drafting=plan.drafter.open(prompt, context, drafting),
+            committed=list(self._ids),
+            limit=min(len(self._ids) + max_tokens, target.max_length),
+            vocab_size=target.vocab_size,
+            laws=sampler,
+            rule=plan.rule,
+            noise=lambda committed: RoundNoise(plan.seed, 0, committed),
+            controller=plan.controller,
+            stop=self._ending,
+            observer=observer,
+        )
+
+    def __next__(self) -> Chunk:
+        start = clock()
+        try:
+            step = next(self._rounds)
+        except StopIteration:
+            self.close()
+            if self._round.finish and self.on_end:
+                self.on_end("".join(self._texts))
+                self.on_end = None
+            raise
+        except BaseException:
+            self.close()
+            raise
+        step = without_laws(step)
+        self._steps.append(step)
+        chunk = Chunk(self._ending.take(last=step.finish is not None), step)
+        self._texts.append(chunk.text)
+        self._decode_seconds += clock() - start
+        return chunk
+
+    def close(self) -> None:
+        """Gives the caches back; what was generated so far keeps its result."""
+        self._rounds.close()
+        self._round.session.close()
+        if self._drafting is not None:
+            self._drafting.close()
+
+    def result(self) -> Result:
+        """Returns the generation so far, `finish` being "cancelled" when it was closed early."""
+        steps, plan, target = self._steps, self._plan, self._target
+        tokens = tuple(self._round.committed[len(self._ids) :])
+        rows = sum(1 + len(step.draft) for step in steps)
+        drafted = sum(len(step.draft) for step in steps)
+        share = plan.drafter.weight_bytes / target.weight_bytes if target.weight_bytes else 0.0
+        times = [step.seconds for step in steps]
+        return Result(
+            text="".join(self._texts),
+            tokens=tokens,
+            steps=tuple(steps),
+            finish=self._round.finish or "cancelled",
+            prompt_tokens=len(self._ids),
+            seconds=Seconds(
+                load=self._load_seconds,
+                prefill=self._prefill_seconds,
+                decode=self._decode_seconds,
+                draft=sum(t.draft for t in times),
+                score=sum(t.score for t in times),
+                verify=sum(t.verify for t in times),
+            ),
+            operations_factor=(rows + share * drafted) / len(tokens) if tokens else 1.0,
+            draft_bytes=plan.drafter.weight_bytes,
+            reproducible=plan.reproducible,
+            model=target.name,
+            engine=target.engine,
+            drafter=plan.drafter.name,
+            rule=plan.rule.name,
+            seed=plan.seed,
+            threads=target.threads,
+            reason=f"{plan.reason}; {plan.controller.reason()}",
+            fault=self._round.fault,
+        )

@@ -1,0 +1,34 @@
+"""Names stand for parts, and a wrong name is answered with the right ones."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from outpace.drafters.none import make
+from outpace.errors import UsageError
+from outpace.registry import DRAFTERS, RULES, Registry
+
+
+def test_a_wrong_name_lists_the_known_ones():
+    with pytest.raises(UsageError, match="unknown drafter 'ngrams'; known: none, ngram, model"):
+        DRAFTERS.get("ngrams")
+
+
+def test_every_name_is_found():
+    for registry in (DRAFTERS, RULES):
+        for name in registry.names():
+            assert callable(registry.get(name))
+
+
+def test_a_rule_goes_by_its_own_name():
+    assert [RULES.get(name)().name for name in RULES.names()] == list(RULES.names())
+
+
+def test_a_plugin_is_found_by_its_entry_point(monkeypatch):
+    point = EntryPoint("mine", "outpace.drafters.none:make", "outpace.drafters")
+    monkeypatch.setattr("outpace.registry.entry_points", lambda group: [point] if group == "outpace.drafters" else [])
+    registry = Registry("drafter", "outpace.drafters", {"ngram": "outpace.drafters.ngram:make"})
+    assert registry.names() == ("ngram", "mine")
+    assert registry.get("mine") is make
