@@ -39,7 +39,7 @@ def section(title: str, command: Any) -> Iterator[str]:
     shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
     arguments = [parameter for parameter in shown if parameter.param_type_name == "argument"]
     options = [parameter for parameter in shown if parameter.param_type_name == "option"]
-    usage = " ".join([title, *(argument.metavar for argument in arguments), "[OPTIONS]"])
+    usage = " ".join([title, *(written(argument) for argument in arguments), "[OPTIONS]"])
     yield f"    {usage}\n"
     yield "| | default | |\n|---|---|---|"
     for parameter in (*arguments, *options):
@@ -50,16 +50,22 @@ def section(title: str, command: Any) -> Iterator[str]:
 def names(parameter: Any) -> str:
     """Returns how a parameter is written."""
     if parameter.param_type_name == "argument":
-        return f"`{parameter.metavar}`"
+        return f"`{written(parameter)}`"
     value = f" {parameter.metavar}" if parameter.metavar else ""
     return ", ".join(f"`{name}{value if name.startswith('--') else ''}`" for name in parameter.opts[::-1])
+
+
+def written(argument: Any) -> str:
+    """Returns an argument as a usage line has it."""
+    name = f"{argument.metavar}..." if argument.nargs == -1 else argument.metavar
+    return name if argument.required else f"[{name}]"
 
 
 def default(parameter: Any) -> str:
     """Returns what a parameter is when it is left out."""
     if isinstance(parameter.show_default, str):
         return cell(parameter.show_default)
-    return "" if parameter.default in (None, False) else f"`{parameter.default}`"
+    return "" if parameter.default is None or parameter.default is False else f"`{parameter.default}`"
 
 
 def cell(text: str) -> str:

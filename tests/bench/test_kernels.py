@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -10,25 +12,7 @@ from fakes import TableTarget
 from outpace.bench import kernels
 from outpace.bench.kernels import CONTEXTS, PEER_ROWS, PREFILL_TOKENS, ROWS, Work, interleave, measure
 from outpace.errors import UsageError
-from outpace.native.weights import ModelConfig
-
-SMOLLM2 = ModelConfig(
-    architecture="llama",
-    layers=30,
-    hidden_size=576,
-    heads=9,
-    kv_heads=3,
-    head_dim=64,
-    ffn_size=1536,
-    vocab_size=49152,
-    context_length=8192,
-    rope_theta=100000.0,
-    rope_interleaved=True,
-    norm_epsilon=1e-5,
-    attention_bias=False,
-    tied=True,
-    eos_ids=frozenset({2}),
-)
+from outpace.native.gguf import open_gguf
 
 
 class Ceilings:
@@ -52,11 +36,18 @@ class FakePeer:
         self.calls.append(("prefill", tokens))
 
 
-def test_the_work_of_a_forward_follows_from_the_shape() -> None:
-    work = Work.of(SMOLLM2, weight_bytes=84_000_000)
-    assert work.row_macs == 134_479_872  # every weight of the model but the norms, once
-    assert work.cache_bytes == 30 * 2 * 192 * 2
-    assert work.attention_macs == 30 * 2 * 576
+def test_the_work_of_a_forward_follows_from_the_file(tiny_llama: Path, tiny_qwen2: Path) -> None:
+    for path in (tiny_llama, tiny_qwen2):
+        with closing(open_gguf(path)) as file:
+            work, config = Work.of(file), file.config
+            matrices = [info for info in file.tensors.values() if info.rows > 1]
+            looked_up = 0 if config.tied else file.tensors["token_embd.weight"].nbytes
+        layer = config.hidden_size * (2 * config.heads + 2 * config.kv_heads) * config.head_dim
+        layer += 3 * config.hidden_size * config.ffn_size
+        assert work.row_macs == config.layers * layer + config.hidden_size * config.vocab_size
+        assert work.weight_bytes > sum(info.nbytes for info in matrices) - looked_up
+        assert work.cache_bytes == config.layers * 2 * config.kv_heads * config.head_dim * 2
+        assert work.attention_macs == config.layers * 2 * config.heads * config.head_dim
 
 
 def test_the_floor_is_the_larger_of_reading_and_multiplying() -> None:

@@ -9,7 +9,7 @@ from outpace.bench import machine
 
 def test_the_description_is_consistent() -> None:
     found = machine.describe()
-    assert 1 <= found.usable_cores <= found.logical_cores
+    assert 1 <= found.threads <= found.logical_cores
     assert found.physical_cores is None or 1 <= found.physical_cores <= found.logical_cores
     assert found.memory_bytes is None or found.available_bytes is None or found.available_bytes <= found.memory_bytes
 

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from outpace.bench.peers import Peer
 from outpace.errors import UsageError
-from outpace.native.weights import ModelConfig
+from outpace.native.weights import WeightFile
 from outpace.types import Draft, Prompt, Target, TargetSession
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
@@ -40,8 +40,9 @@ class Ceilings(Protocol):
 class Work:
     """What a forward cannot avoid: bytes of weights, bytes of cache a position, multiply-adds.
 
-    row_macs: of one row with the weights. attention_macs: of one row with one position of the cache, which are
-    not integer products but counted at that rate, the higher one, so that the floor stays a floor.
+    weight_bytes: without an embedding that is only looked up. cache_bytes: of one position. row_macs: of one row with
+    the weights. attention_macs: of one row with one position of the cache; no integer products, but counted at that
+    rate, the higher one, so that the floor stays a floor.
     """
 
     weight_bytes: int
@@ -50,14 +51,15 @@ class Work:
     attention_macs: int
 
     @staticmethod
-    def of(config: ModelConfig, weight_bytes: int) -> Work:
-        """Returns the work of a Llama-family decoder whose pass reads `weight_bytes` and a cache of f16."""
+    def of(file: WeightFile) -> Work:
+        """Returns the work of a Llama-family model, its weights at the file's own bits and a cache of f16."""
+        config = file.config
+        read = [info for name, info in file.tensors.items() if config.tied or name != "token_embd.weight"]
         query, key = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        layer = config.hidden_size * (2 * query + 2 * key + 3 * config.ffn_size)
         return Work(
-            weight_bytes=weight_bytes,
+            weight_bytes=sum(info.nbytes for info in read),
             cache_bytes=config.layers * 2 * key * 2,
-            row_macs=config.layers * layer + config.hidden_size * config.vocab_size,
+            row_macs=sum(info.rows * info.cols for info in read if info.rows > 1),
             attention_macs=config.layers * 2 * query,
         )
 
@@ -78,6 +80,21 @@ class Forward:
     seconds: float
     floor_seconds: float
 
+    @property
+    def over_floor(self) -> float:
+        return self.seconds / self.floor_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """One case beside a peer's figure. factor: how many times as fast ours is."""
+
+    case: str
+    ours: float
+    theirs: float
+    unit: str
+    factor: float
+
 
 @dataclass(frozen=True, slots=True)
 class PeerFigures:
@@ -97,7 +114,7 @@ class KernelReport:
     kernel: str
     threads: int
     forward: tuple[Forward, ...]
-    weight_bytes: int
+    work: Work
     bandwidth_gb_per_s: float
     integer_gmac_per_s: float
     prefill_tokens_per_s: float
@@ -112,7 +129,31 @@ class KernelReport:
     def weights_gb_per_s(self) -> float:
         """The rate at which one row at the shortest context reads the weights."""
         one = min((f for f in self.forward if f.rows == 1), key=lambda f: f.context)
-        return self.weight_bytes / one.seconds / 1e9
+        return self.work.weight_bytes / one.seconds / 1e9
+
+    def over_one_row(self, line: Forward) -> float:
+        """Returns how many times as long a line takes as one row at its context."""
+        one = self.at(1, line.context)
+        assert one is not None, "every context is measured with one row"
+        return line.seconds / one.seconds
+
+    def gb_per_s(self, line: Forward) -> float:
+        """Returns the rate at which a forward reads weights and cache."""
+        return (self.work.weight_bytes + self.work.cache_bytes * line.context) / line.seconds / 1e9
+
+    def against_peer(self) -> list[Against]:
+        """Returns each figure of the peer beside ours; empty without a peer."""
+        if self.peer is None:
+            return []
+        lines = []
+        for rows, theirs in self.peer.seconds_by_rows.items():
+            ours = self.at(rows, PEER_CONTEXT)
+            if ours is not None:
+                case = f"{rows} {'row' if rows == 1 else 'rows'} at context {PEER_CONTEXT}"
+                lines.append(Against(case, 1e3 * ours.seconds, 1e3 * theirs, "ms", theirs / ours.seconds))
+        ours_rate, their_rate = self.prefill_tokens_per_s, self.peer.prefill_tokens_per_s
+        case = f"prefill of {PREFILL_TOKENS} tokens"
+        return [*lines, Against(case, ours_rate, their_rate, "tokens/s", ours_rate / their_rate)]
 
     def record(self) -> dict[str, object]:
         """Returns the report as JSON has it."""
@@ -189,7 +230,7 @@ def measure(
             for c in CONTEXTS
             for n in ROWS
         ),
-        weight_bytes=work.weight_bytes,
+        work=work,
         bandwidth_gb_per_s=bandwidth / 1e9,
         integer_gmac_per_s=rate / 1e9,
         prefill_tokens_per_s=PREFILL_TOKENS / median["prefill", PREFILL_TOKENS, 0],

@@ -9,22 +9,37 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from outpace.errors import UsageError
+from outpace.native.machine import available_memory, usable_cores
+
 PACKAGES = ("numpy", "tokenizers", "jinja2", "typer", "rich")
 """The packages whose versions a report of a fault should carry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A processor and its memory; None where the system does not say."""
+    """A processor and its memory; None where the system does not say.
+
+    threads: how many outpace uses unless told otherwise, the physical cores that this process may run on.
+    """
 
     processor: str
     architecture: str
     logical_cores: int
-    usable_cores: int
     physical_cores: int | None
     numa_nodes: int | None
+    threads: int
     memory_bytes: int | None
     available_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The native engine: processor features that matter to it, kernels that can run (best first), the chosen ones."""
+
+    features: tuple[str, ...]
+    kernels: tuple[str, ...]
+    chosen: str
 
 
 def describe() -> Machine:
@@ -33,19 +48,46 @@ def describe() -> Machine:
         processor=_processor_name(),
         architecture=platform.machine(),
         logical_cores=os.cpu_count() or 1,
-        usable_cores=usable_cores(),
         physical_cores=_physical_cores(Path("/sys/devices/system/cpu")),
         numa_nodes=_count(Path("/sys/devices/system/node"), r"node\d+"),
+        threads=usable_cores(),
         memory_bytes=_meminfo("MemTotal"),
-        available_bytes=_meminfo("MemAvailable"),
+        available_bytes=available_memory(),
     )
 
 
-def usable_cores() -> int:
-    """Returns how many logical cores this process may run on (its affinity, where the system has one)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def engine() -> Engine | None:
+    """Returns what the native engine makes of this processor; None where it was not built.
+
+    Raises UsageError when OUTPACE_KERNEL asks for kernels that cannot run here.
+    """
+    try:
+        from outpace import _native
+    except ImportError:
+        return None
+    try:
+        chosen = _native.chosen_kernel()
+    except ValueError as error:
+        raise UsageError(f"OUTPACE_KERNEL: {error}") from None
+    return Engine(tuple(_native.cpu_features()), tuple(_native.kernels()), chosen)
+
+
+class NativeCeilings:
+    """What the machine allows the native engine, measured now by `threads` threads."""
+
+    def __init__(self, threads: int) -> None:
+        from outpace import _native
+
+        self._native = _native
+        self._threads = threads
+
+    def bandwidth(self) -> float:
+        """Returns the bytes/s that a plain sum reads from memory."""
+        return self._native.measure_bandwidth(self._threads)
+
+    def integer_rate(self) -> float:
+        """Returns 8-bit integer multiply-adds/s."""
+        return self._native.measure_integer_rate(self._threads)
 
 
 def versions() -> dict[str, str | None]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from outpace.cli import console, explain
+from outpace.cli import bench, console, doctor, explain, generate
 from outpace.errors import ModelNotFound, OutpaceError, Unsupported, UsageError, VocabularyMismatch
 
 MISTAKE, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -115,4 +115,7 @@ def root(
     pass
 
 
+generate.register(app)
 explain.register(app)
+doctor.register(app)
+bench.register(app)

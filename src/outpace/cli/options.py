@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+from typer.core import TyperCommand
+
+from outpace.errors import UsageError
+
+if TYPE_CHECKING:
+    import outpace.api
+
+EMBEDDED = "smollm2-135m"
+"""The default model; what `outpace.api` calls so, without importing it for the sake of a help page."""
+
+MAX_THREADS = 1024
 
 MODEL, SPECULATION, SAMPLING, OUTPUT, ENGINE = "Model", "Speculation", "Sampling", "Output", "Engine"
 """Panels of the help."""
@@ -26,7 +38,7 @@ ContextLength: TypeAlias = Annotated[
         "--context",
         metavar="N",
         rich_help_panel=MODEL,
-        show_default="the model's own, at most 4096",
+        show_default="the model's own, at most 8192",
         help="Room for prompt and answer together, in tokens.",
     ),
 ]
@@ -46,7 +58,7 @@ Threads: TypeAlias = Annotated[
         "--threads",
         metavar="N",
         rich_help_panel=ENGINE,
-        show_default="the cores this process may use",
+        show_default="the physical cores this process may use",
         help="Threads of the native engine.",
     ),
 ]
@@ -154,3 +166,67 @@ Json: TypeAlias = Annotated[
         "--json", rich_help_panel=OUTPUT, show_default="off", help="Print one JSON object and nothing else on stdout."
     ),
 ]
+
+
+class OptionalTraceFile(TyperCommand):
+    """A command whose --trace may stand alone: only what ends in .html is its file, not any next argument."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words, rest = (args[: args.index("--")], args[args.index("--") :]) if "--" in args else (args, [])
+        spelt = [
+            "--trace=-" if word == "--trace" and not following.endswith(".html") else word
+            for word, following in zip(words, [*words[1:], ""], strict=True)
+        ]
+        return super().parse_args(ctx, spelt + rest)
+
+
+def trace_file(trace: str | None) -> str | None:
+    """Returns where a trace goes. Raises UsageError for a file that is no page."""
+    if trace is not None and trace != "-" and not trace.endswith(".html"):
+        raise UsageError(f"--trace writes a page, whose name ends in .html, got {trace!r}")
+    return trace
+
+
+def chosen_drafter(drafter: str, draft: str | None, draft_length: int | None, no_speculation: bool) -> str:
+    """Returns the drafter that the options agree on. Raises UsageError when they contradict each other."""
+    if no_speculation:
+        others = {"--drafter": drafter not in ("auto", "none"), "--draft": draft, "--draft-length": draft_length}
+        given = [name for name, value in others.items() if value]
+        if given:
+            raise UsageError(f"--no-speculation and {given[0]} contradict each other: leave one of them out")
+        return "none"
+    if draft is not None and drafter not in ("auto", "model"):
+        raise UsageError(f"--draft MODEL is for the drafter 'model', got --drafter {drafter}: leave one of them out")
+    if drafter == "model" and draft is None:
+        raise UsageError("--drafter model needs a draft model: --draft MODEL (outpace models drafts lists some)")
+    return "model" if draft is not None else drafter
+
+
+def checked_threads(threads: int) -> int:
+    """Returns the number. Raises UsageError unless it is one of threads."""
+    if not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"threads must be in [1, {MAX_THREADS}], got {threads}")
+    return threads
+
+
+def seed_or_new(seed: int | None) -> int:
+    """Returns the seed, or a new one for a request that is run or explained more than once."""
+    import secrets
+
+    return secrets.randbits(32) if seed is None else seed
+
+
+def load_model(name: str, *, draft: str | None, threads: int | None, context: int | None) -> outpace.api.Model:
+    """Returns the loaded model; on a terminal, one line says so while it lasts."""
+    from outpace.api import load
+
+    watched = sys.stderr.isatty()
+    if watched:
+        sys.stderr.write(f"loading {name} ...")
+        sys.stderr.flush()
+    try:
+        return load(name, draft=draft, threads=threads, context=context)
+    finally:
+        if watched:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,114 @@
+"""`outpace doctor`: what this machine is, and what outpace makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from outpace.cli import console, options
+
+NOT_BUILT = "not built: install a C++20 compiler, then run pip install --force-reinstall --no-deps outpace"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    threads: options.Threads = None,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure/--no-measure",
+            rich_help_panel=options.ENGINE,
+            show_default="measure",
+            help="Measure memory bandwidth and integer rate, which takes about a second.",
+        ),
+    ] = True,
+    as_json: options.Json = False,
+) -> None:
+    """Show the processor, the kernels chosen, what the machine allows, versions, and the models present."""
+    record = examine(threads, measure)
+    if as_json:
+        console.print_json(record)
+    else:
+        _show(record)
+
+
+def examine(threads: int | None, measure: bool) -> dict[str, Any]:
+    """Returns everything that the command shows."""
+    import os
+
+    from outpace.bench import machine
+
+    here, engine = machine.describe(), machine.engine()
+    threads = here.threads if threads is None else options.checked_threads(threads)
+    ceilings = machine.NativeCeilings(threads) if engine is not None and measure else None
+    return {
+        "processor": here.processor,
+        "architecture": here.architecture,
+        "features": None if engine is None else list(engine.features),
+        "native_engine": engine is not None,
+        "kernels": None if engine is None else list(engine.kernels),
+        "kernel": None if engine is None else engine.chosen,
+        "kernel_forced": os.environ.get("OUTPACE_KERNEL") or None,
+        "bandwidth_gb_per_s": None if ceilings is None else ceilings.bandwidth() / 1e9,
+        "integer_gmac_per_s": None if ceilings is None else ceilings.integer_rate() / 1e9,
+        "threads": threads,
+        "logical_cores": here.logical_cores,
+        "physical_cores": here.physical_cores,
+        "numa_nodes": here.numa_nodes,
+        "memory_bytes": here.memory_bytes,
+        "available_bytes": here.available_bytes,
+        "versions": machine.versions(),
+    }
+
+
+def _show(record: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _rows(record):
+        table.add_row(name, value)
+    console.stdout().print(table)
+
+
+def _rows(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the lines of the table."""
+    yield "processor", f"{record['processor']} ({record['architecture']})"
+    cores = [f"{record['logical_cores']} logical"]
+    if record["physical_cores"] is not None:
+        cores.append(f"{record['physical_cores']} physical")
+    yield "cores", ", ".join(cores)
+    yield "NUMA nodes", _or_unknown(record["numa_nodes"])
+    yield "threads", f"{record['threads']} (--threads)"
+    memory = _gigabytes(record["memory_bytes"])
+    yield "memory", f"{memory}, {_gigabytes(record['available_bytes'])} available"
+    if record["native_engine"]:
+        yield "features", " ".join(record["features"]) or "none that the kernels use"
+        why = (
+            "forced by OUTPACE_KERNEL" if record["kernel_forced"] else "the best here; OUTPACE_KERNEL=NAME forces one"
+        )
+        yield "kernels", f"{record['kernel']} ({why}), of {', '.join(record['kernels'])}"
+    else:
+        yield "native engine", NOT_BUILT
+    if record["bandwidth_gb_per_s"] is not None:
+        yield "bandwidth", f"{record['bandwidth_gb_per_s']:.1f} GB/s read"
+        yield "integer rate", f"{record['integer_gmac_per_s']:.0f} billion 8-bit multiply-adds/s"
+    yield (
+        "versions",
+        ", ".join(f"{name} {version or 'not installed'}" for name, version in record["versions"].items()),
+    )
+
+
+def _or_unknown(value: int | None) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _gigabytes(value: int | None) -> str:
+    return "unknown" if value is None else f"{value / 1e9:.1f} GB"

@@ -1,0 +1,310 @@
+"""`outpace generate`: one prompt, one answer."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outpace.cli import console, options
+from outpace.errors import UsageError
+
+if TYPE_CHECKING:
+    from outpace.api import Model
+    from outpace.bench.compare import Comparison
+    from outpace.cli.stream import Writer
+    from outpace.result import Result
+    from outpace.trace import Tracer
+
+TERMINAL = "-"
+"""The value of --trace without a file."""
+
+Trace = Annotated[
+    str | None,
+    typer.Option(
+        "--trace",
+        metavar="[FILE.html]",
+        rich_help_panel=options.OUTPUT,
+        show_default="off",
+        help="Show each round on stderr, or write them all as a page that stands alone; the text comes at the end.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """What of a generation is shown, and how."""
+
+    as_json: bool = False
+    draft: bool = False
+    compare: bool = False
+    trace: str | None = None
+
+    def check(self, speculation: bool) -> None:
+        """Raises UsageError, naming what cannot be had together."""
+        if self.draft and self.as_json:
+            raise UsageError("--show-draft colours the text and --json prints none: leave one of them out")
+        if self.draft and self.trace:
+            raise UsageError("--trace shows what --show-draft does and more: leave one of them out")
+        if self.compare and self.trace:
+            raise UsageError("--trace slows down what --compare measures: leave one of them out")
+        if self.compare and not speculation:
+            raise UsageError(
+                "--compare needs speculation to compare with: leave out --no-speculation or --drafter none"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of the model. settings: the keyword arguments of `Model.stream`."""
+
+    prompt: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("generate", cls=options.OptionalTraceFile)(generate)
+
+
+def generate(
+    prompt: Annotated[
+        str | None,
+        typer.Argument(metavar="PROMPT", show_default="read from stdin", help="The question; - reads it from stdin."),
+    ] = None,
+    model: options.Model = options.EMBEDDED,
+    context: options.ContextLength = None,
+    system: options.System = None,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            rich_help_panel=options.MODEL,
+            show_default="off",
+            help="Go on with the prompt as it is, without the chat template.",
+        ),
+    ] = False,
+    drafter: options.Drafter = "auto",
+    draft: options.DraftModel = None,
+    draft_length: options.DraftLength = None,
+    rule: options.Rule = "coupled",
+    no_speculation: options.NoSpeculation = False,
+    temperature: options.Temperature = 0.0,
+    top_p: options.TopP = 1.0,
+    top_k: options.TopK = 0,
+    min_p: options.MinP = 0.0,
+    seed: options.Seed = None,
+    max_tokens: options.MaxTokens = 256,
+    stop: options.Stop = None,
+    show_draft: Annotated[
+        bool,
+        typer.Option(
+            "--show-draft",
+            rich_help_panel=options.OUTPUT,
+            show_default="off",
+            help="Colour accepted, corrected and bonus tokens; without a terminal, or with NO_COLOR set, write "
+            "{accepted} <correction> (bonus).",
+        ),
+    ] = False,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            rich_help_panel=options.OUTPUT,
+            show_default="off",
+            help="Run again without speculation; print the speed-up, and whether the text is identical.",
+        ),
+    ] = False,
+    trace: Trace = None,
+    as_json: options.Json = False,
+    threads: options.Threads = None,
+) -> None:
+    """Answer a prompt.
+
+    The text goes to stdout as it comes, everything about it to stderr. Speculation is on: a drafter proposes the next
+    tokens, the model scores them in one pass, and the text is exactly what the model says without them.
+    """
+    settings = {
+        "system": system,
+        "raw": raw,
+        "draft_length": draft_length,
+        "rule": rule,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+        "seed": seed,
+        "max_tokens": max_tokens,
+        "stop": tuple(stop or ()),
+    }
+    settings["drafter"] = options.chosen_drafter(drafter, draft, draft_length, no_speculation)
+    show = Show(as_json=as_json, draft=show_draft, compare=compare, trace=options.trace_file(trace))
+    show.check(speculation=settings["drafter"] != "none" and draft_length != 0)
+    request = Request(read_prompt(prompt), settings)
+    loaded = options.load_model(model, draft=draft, threads=threads, context=context)
+    if compare:
+        _compare(loaded, request, show)
+    elif trace:
+        _trace(loaded, request, show)
+    else:
+        result = run(loaded, request, _writer(show))
+        _report(result, show)
+
+
+def read_prompt(argument: str | None) -> str:
+    """Returns the prompt: the argument, or all of stdin. Raises UsageError when there is none."""
+    if argument not in (None, "-"):
+        prompt = str(argument)
+    elif argument is None and sys.stdin.isatty():
+        raise UsageError("no prompt: give one as an argument or through a pipe (outpace generate --help)")
+    else:
+        data = getattr(sys.stdin, "buffer", sys.stdin).read()
+        try:
+            prompt = data if isinstance(data, str) else data.decode()
+        except UnicodeDecodeError as error:
+            raise UsageError(f"the prompt on stdin is not UTF-8: byte {error.start}") from None
+    if not prompt.strip():
+        raise UsageError("the prompt is empty")
+    return prompt
+
+
+def run(model: Model, request: Request, writer: Writer, **more: Any) -> Result:
+    """Returns the finished generation, after its text was written piece by piece."""
+    generation = model.stream(request.prompt, **request.settings | more)
+    shown = 0
+    try:
+        for chunk in generation:
+            writer.chunk(chunk)
+            shown += len(chunk.text)
+    except KeyboardInterrupt:
+        writer.end("")
+        raise
+    result = generation.result()
+    writer.end(result.text[shown:])
+    return result
+
+
+def _writer(show: Show) -> Writer:
+    from outpace.cli.stream import DraftWriter, Silent, TextWriter
+
+    if show.as_json:
+        return Silent()
+    if show.draft:
+        writer = DraftWriter()
+        console.note(writer.legend())
+        return writer
+    return TextWriter()
+
+
+def _report(result: Result, show: Show) -> None:
+    if show.as_json:
+        console.print_json(result.record())
+    else:
+        console.note(summary(result))
+
+
+def summary(result: Result) -> str:
+    """Returns the closing line: the figures, and what is needed to have this text again."""
+    line = result.summary()
+    if not result.reproducible:
+        return f"{line} | rule {result.rule}, not reproducible: set --draft-length, or --rule coupled"
+    return line
+
+
+def _compare(model: Model, request: Request, show: Show) -> None:
+    from outpace.bench.compare import Comparison
+    from outpace.cli.stream import Silent
+
+    seeded = Request(request.prompt, request.settings | {"seed": options.seed_or_new(request.settings["seed"])})
+    # The first passes of a process fault its memory in; neither side should pay for that.
+    run(model, seeded, Silent(), max_tokens=2, drafter="none", draft_length=None)
+    speculative = run(model, seeded, _writer(show))
+    plain = run(model, seeded, Silent(), drafter="none", draft_length=None)
+    found = Comparison(speculative, plain)
+    if show.as_json:
+        console.print_json(found.record())
+        return
+    console.note(f"speculative: {summary(speculative)}")
+    console.note(f"plain:       {plain.summary()}")
+    for line in verdict(found):
+        console.note(line)
+
+
+def verdict(found: Comparison) -> list[str]:
+    """Returns the lines that close a comparison."""
+    faster = f"{found.speedup:.2f} times as fast as plain decoding"
+    difference = found.first_difference()
+    if difference is None:
+        return [f"{faster}, text identical"]
+    from outpace.cli.trace import quoted
+
+    lines = [f"{faster}, texts differ from token {difference.token} on, after {quoted(difference.before)}:"]
+    lines += [f"  speculative {quoted(difference.speculative)}", f"  plain       {quoted(difference.plain)}"]
+    if found.speculative.rule != "coupled":
+        lines.append(
+            f"  (rule {found.speculative.rule} keeps the model's law, not the seed's text; coupled keeps both)"
+        )
+    return lines
+
+
+def _trace(model: Model, request: Request, show: Show) -> None:
+    from outpace.cli.stream import Silent
+    from outpace.registry import RULES
+    from outpace.trace import Tracer
+
+    seed = options.seed_or_new(request.settings["seed"])
+    out = console.stderr()
+
+    def on_round(one: Any) -> None:
+        from outpace.cli.trace import render
+
+        for line in render(one, model.text.describe):
+            out.print(line)
+        out.print()
+
+    to_terminal = show.trace == TERMINAL and not show.as_json
+    tracer = Tracer(RULES.get(request.settings["rule"])(), seed, on_round if to_terminal else lambda one: None)
+    result = run(model, request, Silent(), seed=seed, observer=tracer)
+    if show.trace not in (None, TERMINAL):
+        _write_page(Path(str(show.trace)), model, request, result, tracer)
+    if show.as_json:
+        record = result.record()
+        if show.trace == TERMINAL:
+            record["rounds"] = [one.record() for one in tracer.rounds]
+        console.print_json(record)
+        return
+    from outpace.cli.stream import TextWriter
+
+    TextWriter().end(result.text)
+    console.note(summary(result))
+    if show.trace != TERMINAL:
+        console.note(f"trace of {len(tracer.rounds)} rounds written to {show.trace}")
+
+
+def _write_page(file: Path, model: Model, request: Request, result: Result, tracer: Tracer) -> None:
+    from outpace.cli.trace_html import Piece, page
+
+    detokeniser = model.text.detokeniser()
+    pieces = [
+        Piece(detokeniser.feed((token,)), origin, one.number)
+        for one in tracer.rounds
+        for token, origin in zip(one.tokens, one.origins, strict=True)
+    ]
+    rate = result.acceptance_rate
+    facts = {
+        "prompt": request.prompt,
+        "target": result.model,
+        "engine": result.engine,
+        "drafter": f"{result.drafter}: {result.reason}",
+        "rule": result.rule,
+        "sampling": ", ".join(
+            f"{name} {request.settings[name]}" for name in ("temperature", "top_p", "top_k", "min_p")
+        ),
+        "seed": str(result.seed),
+        "tokens": f"{len(result.tokens)} in {len(tracer.rounds)} rounds, {result.tokens_per_step:.2f} a round",
+        "accepted": "nothing drafted" if rate is None else f"{result.accepted} of {result.drafted}, {rate:.3f}",
+    }
+    file.write_text(page("outpace trace", facts, pieces, tracer.rounds, model.text.describe), encoding="utf-8")
