@@ -96,6 +96,13 @@ def test_a_large_single_precision_vocabulary_is_accurate() -> None:
     assert (1 - distance) / (1 + distance) < coupled < 1 - distance
 
 
+def test_denormal_probabilities_are_no_fault() -> None:
+    p, q = [1.0, 1e-310, 0.5e-310], [1e-310, 1.0, 1e-320]
+    assert agreement.coupled_acceptance(p, q) == pytest.approx(0.0, abs=1e-300)
+    assert agreement.lenient_acceptance(p, q, 1e-320) == pytest.approx(1.0)
+    assert agreement.accepted_by_block_verification(lambda prefix: (p, q), 2) == pytest.approx(0.0, abs=1e-300)
+
+
 def block_by_enumeration(table: dict[tuple[int, ...], tuple[Law, Law]], gamma: int) -> float:
     """Expected accepted tokens from the rule itself: the largest i whose own test passes (Sun et al., section 4)."""
     expected = 0.0

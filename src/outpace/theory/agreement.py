@@ -50,11 +50,12 @@ def coupled_acceptance(target_probs: Probs, draft_probs: Probs) -> float:
     if not shared.any():
         return 0.0
     # m_w is p's ratio exactly where p_w / q_w >= p_v / q_v: sorted by p/q, two running sums give every total.
-    order = np.argsort(np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0.0), kind="stable")
-    p, q, shared = p[order], q[order], shared[order]
-    q_before = np.cumsum(q) - q
-    p_from = np.cumsum(p[::-1])[::-1]
-    total = p_from[shared] / p[shared] + q_before[shared] / q[shared]
+    with np.errstate(over="ignore"):  # an infinite ratio belongs to a token that adds nothing
+        order = np.argsort(np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0.0), kind="stable")
+        p, q, shared = p[order], q[order], shared[order]
+        q_before = np.cumsum(q) - q
+        p_from = np.cumsum(p[::-1])[::-1]
+        total = p_from[shared] / p[shared] + q_before[shared] / q[shared]
     return _probability((1.0 / total).sum())
 
 
@@ -75,7 +76,8 @@ def lenient_acceptance(target_probs: Probs, draft_probs: Probs, lenience: float)
     if not 0.0 < lenience <= 1.0:
         raise UsageError(f"lenience must be in (0, 1], got {lenience}: 1 is lossless")
     p, q = _laws(target_probs, draft_probs)
-    return _probability(np.minimum(p / lenience, q).sum())
+    with np.errstate(over="ignore"):  # the minimum takes q there
+        return _probability(np.minimum(p / lenience, q).sum())
 
 
 def residual(target_probs: Probs, draft_probs: Probs) -> Float64:
@@ -116,8 +118,10 @@ def _expected_accepted(laws: Laws, draft_length: int, keep: Callable[[float, flo
             return 0.0
         p, q = _laws(*laws(prefix))
         expected = 0.0
+        with np.errstate(over="ignore"):  # both rules cap the ratio at 1
+            ratios = np.divide(p, q, out=np.zeros_like(p), where=q > 0.0)
         for token in map(int, np.flatnonzero(q)):
-            kept = keep(alive, float(p[token] / q[token]))
+            kept = keep(alive, float(ratios[token]))
             expected += float(q[token]) * (kept + from_prefix((*prefix, token), kept))
         return expected
 
