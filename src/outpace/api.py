@@ -45,7 +45,7 @@ def load(
 
     target, draft: a catalogue name, a GGUF file, a folder with safetensors and config.json, or a Hugging Face id;
     the draft is a smaller model of the same vocabulary. threads: None = the cores this process may use.
-    context: room for prompt and answer in tokens; None = the model's own, at most 4,096.
+    context: room for prompt and answer in tokens; None = the model's own, at most 8,192.
     Raises ModelNotFound, ModelError (VocabularyMismatch when the draft's tokens are not the target's) or UsageError.
     """
     start = clock()

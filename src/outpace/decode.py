@@ -1,7 +1,6 @@
 """One round of speculative decoding, in two halves, so that one process can drive one request or many:
 
-Round.budget -> drafter.propose_many -> target.score_many -> Round.advance -> Step. Plain decoding is the
-same round with an empty draft.
+Round.budget -> drafter.propose_many -> target.score_many -> Round.advance -> Step. An empty draft is plain decoding.
 """
 
 from __future__ import annotations
@@ -71,17 +70,15 @@ class Round:
         self.drafting, self.fault = None, f"{type(error).__name__}: {error}"
 
 
-def propose(drafter: t.Drafter, rounds: Sequence[Round]) -> list[t.Draft]:
+def propose(drafter: t.Drafter, rounds: Sequence[Round], load: int = 0) -> list[t.Draft]:
     """Returns one draft a round; a request whose drafter raises is plain from here on, and its `fault` says why."""
-    budgets = [(one, one.budget(len(rounds))) for one in rounds]
+    load = load or len(rounds)
     try:
-        return _ask(drafter, budgets)
+        return _ask(drafter, [(one, one.budget(load)) for one in rounds])
     except Exception as error:
         if len(rounds) == 1:
             rounds[0].drop_drafter(error)
-    return [
-        draft for one in rounds for draft in propose(drafter, [one])
-    ]  # the fault of one must not reach the others
+    return [propose(drafter, [one], load)[0] for one in rounds]  # one request's fault must not reach the others
 
 
 def _ask(drafter: t.Drafter, budgets: Sequence[tuple[Round, t.Budget]]) -> list[t.Draft]:

@@ -11,7 +11,7 @@ from outpace.types import Target
 
 
 def load_native(path: Path, threads: int | None, context: int | None) -> tuple[Target, Text]:
-    """Returns the model on the C++ engine. Raises OutpaceError where the engine was not built, ModelError, UsageError."""
+    """Returns the model on the C++ engine. Raises OutpaceError where that was not built, ModelError, UsageError."""
     try:
         from outpace.native import loading
     except ImportError as error:

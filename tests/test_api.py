@@ -1,0 +1,270 @@
+"""The Python face: same text whatever drafts, one cut for every kind of end, figures that add up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import outpace
+from fakes import TableTarget
+from outpace.api import Model
+from outpace.errors import ContextOverflow, UsageError, VocabularyMismatch
+from outpace.native.gguf import open_gguf
+from outpace.result import accepted_by_position
+from outpace.text import Text
+
+PROMPT = "ab abc ab ab abc"
+WAYS = [
+    {"drafter": "none"},
+    {"drafter": "auto"},
+    *({"drafter": "ngram", "draft_length": n} for n in (1, 3, 8)),
+    *({"drafter": "model", "draft_length": n} for n in (1, 4)),
+    {"drafter": "model"},
+]
+
+
+@pytest.fixture(scope="module")
+def fake(tiny_llama):
+    text = Text.from_weights(open_gguf(tiny_llama))
+    return Model(TableTarget(320, order=2, spread=4.0), text, TableTarget(320, order=1, seed=3, spread=4.0))
+
+
+@pytest.fixture(scope="module")
+def native(tiny_llama):
+    pytest.importorskip("outpace._native", reason="the native engine is not built")
+    return outpace.load(tiny_llama, draft=tiny_llama, threads=1)
+
+
+@pytest.fixture(params=["fake", "native"])
+def model(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_every_drafter_gives_the_plain_text(model, temperature):
+    texts = {
+        model.generate(PROMPT, raw=True, max_tokens=40, temperature=temperature, seed=5, **way).tokens for way in WAYS
+    }
+    assert len(texts) == 1
+
+
+def test_greedy_text_is_the_same_under_rejection(model):
+    plain = model.generate(PROMPT, raw=True, max_tokens=40, drafter="none")
+    for way in WAYS:
+        assert model.generate(PROMPT, raw=True, max_tokens=40, rule="rejection", **way).tokens == plain.tokens
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_max_tokens_is_exact(model, count):
+    whole = model.generate(PROMPT, raw=True, max_tokens=20, temperature=1, seed=2, drafter="none")
+    part = model.generate(PROMPT, raw=True, max_tokens=count, temperature=1, seed=2, drafter="model", draft_length=6)
+    assert part.tokens == whole.tokens[:count]
+    assert part.finish == ("length" if count <= len(whole.tokens) and len(whole.tokens) > count else part.finish)
+
+
+def test_streamed_pieces_joined_are_the_text(model):
+    for way in WAYS:
+        generation = model.stream(PROMPT, raw=True, max_tokens=40, temperature=1, seed=3, **way)
+        chunks = list(generation)
+        result = generation.result()
+        assert "".join(chunk.text for chunk in chunks) == result.text
+        assert [token for chunk in chunks for token in chunk.step.tokens] == list(result.tokens)
+        assert all(len(c.pieces) == len(c.origins) == len(c.step.tokens) for c in chunks)
+        assert tuple(chunk.step for chunk in chunks) == result.steps
+
+
+def test_a_stop_string_ends_the_text_before_it_wherever_blocks_end(model):
+    whole = model.generate(PROMPT, raw=True, max_tokens=40, temperature=1, seed=4, drafter="none").text
+    for start in range(0, len(whole) - 3, 3):
+        stop = whole[start : start + 3]
+        first = whole.find(stop)
+        for way in WAYS:
+            result = model.generate(PROMPT, raw=True, max_tokens=40, temperature=1, seed=4, stop=[stop], **way)
+            assert result.text == whole[:first]
+            assert result.finish == "stop"
+
+
+def test_eos_ends_the_text_and_is_no_part_of_it(tiny_llama):
+    text = Text.from_weights(open_gguf(tiny_llama))
+    eos = min(text.eos_ids)
+
+    def logits(path):
+        row = [0.0] * 320
+        row[eos if len(set(path)) > 2 else 70] = 9.0
+        return row
+
+    model = Model(TableTarget(320, order=3, logits=logits), text)
+    result = model.generate("xyz", raw=True)
+    assert result.tokens == (eos,)
+    assert result.text == ""
+    assert result.finish == "stop"
+
+
+def test_unseeded_sampling_draws_a_seed_and_records_it(model):
+    first = model.generate(PROMPT, raw=True, max_tokens=30, temperature=1)
+    second = model.generate(PROMPT, raw=True, max_tokens=30, temperature=1)
+    assert first.seed != second.seed
+    again = model.generate(PROMPT, raw=True, max_tokens=30, temperature=1, seed=first.seed, drafter="none")
+    assert again.tokens == first.tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "reproducible"),
+    [
+        ({}, True),
+        ({"temperature": 1.0}, True),
+        ({"temperature": 1.0, "rule": "rejection"}, False),
+        ({"temperature": 1.0, "rule": "rejection", "draft_length": 3}, True),
+        ({"temperature": 1.0, "rule": "rejection", "drafter": "none"}, True),
+        ({"temperature": 0.0, "rule": "rejection"}, True),
+    ],
+)
+def test_a_result_says_whether_it_is_reproducible(fake, options, reproducible):
+    result = fake.generate(PROMPT, raw=True, max_tokens=20, seed=1, **options)
+    assert result.reproducible == reproducible
+    if reproducible:
+        assert fake.generate(PROMPT, raw=True, max_tokens=20, seed=1, **options).tokens == result.tokens
+
+
+def test_all_mistakes_are_named_in_one_message(fake):
+    with pytest.raises(UsageError) as caught:
+        fake.generate(PROMPT, max_tokens=0, temperature=-1, drafter="magic", rule="luck")
+    message = str(caught.value)
+    for part in ("max_tokens must be at least 1, got 0", "temperature", "unknown drafter 'magic'", "unknown rule"):
+        assert part in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top_p": 1.3}, r"top_p must be in \(0, 1\], got 1.3"),
+        ({"draft_length": -1}, "draft_length must be at least 0"),
+        ({"max_tokens": -3}, "max_tokens must be at least 1, got -3"),
+        ({"stop": [""]}, "stop strings must be"),
+        ({"raw": True, "system": "be brief"}, "raw"),
+    ],
+)
+def test_a_mistake_is_one_clear_sentence(fake, options, message):
+    with pytest.raises(UsageError, match=message):
+        fake.generate(PROMPT, **options)
+
+
+def test_a_drafter_named_that_cannot_be_used_is_an_error(tiny_llama):
+    model = Model(TableTarget(320), Text.from_weights(open_gguf(tiny_llama)))
+    with pytest.raises(UsageError, match="drafter 'model' needs a draft model"):
+        model.generate(PROMPT, raw=True, drafter="model")
+    assert model.generate(PROMPT, raw=True, max_tokens=5).reason.startswith("automatic, no draft model")
+
+
+def test_a_prompt_without_room_for_an_answer_is_refused(tiny_llama):
+    model = Model(TableTarget(320, max_length=4), Text.from_weights(open_gguf(tiny_llama)))
+    with pytest.raises(ContextOverflow, match=r"the prompt has \d+ tokens and the context holds 4"):
+        model.generate("a rather long prompt", raw=True)
+
+
+def test_the_text_at_the_end_of_the_context_is_plain_decodings(tiny_llama):
+    text = Text.from_weights(open_gguf(tiny_llama))
+    ids = len(text.encode(PROMPT, special=True))
+    model = Model(TableTarget(320, max_length=ids + 7), text, TableTarget(320, order=1, max_length=ids + 4))
+    results = [model.generate(PROMPT, raw=True, temperature=1, seed=1, **way) for way in WAYS]
+    assert {result.tokens for result in results} == {results[0].tokens}
+    assert len(results[0].tokens) == 7
+    assert "draft model's context" in results[-1].fault
+
+
+def test_counts_and_rates_add_up(model):
+    result = model.generate(PROMPT, raw=True, max_tokens=40, temperature=1, seed=1, drafter="ngram", draft_length=4)
+    assert sum(len(step.tokens) for step in result.steps) == len(result.tokens)
+    assert result.accepted <= result.drafted
+    assert len(result.tokens) == result.accepted + len(result.steps)
+    assert result.tokens_per_step == len(result.tokens) / len(result.steps)
+    assert all(a >= b for a, b in zip(result.accepted_by_position, result.accepted_by_position[1:], strict=False))
+
+
+def test_nothing_drafted_has_no_acceptance_rate(model):
+    result = model.generate(PROMPT, raw=True, max_tokens=10, drafter="none")
+    assert result.acceptance_rate is None
+    assert result.tokens_per_step == 1
+    assert result.operations_factor == 1
+    assert result.accepted_by_position == ()
+
+
+def test_the_record_is_json_with_the_documented_keys(model):
+    record = json.loads(json.dumps(model.generate(PROMPT, raw=True, max_tokens=10).record()))
+    assert set(record) == {
+        *("text", "tokens", "finish", "prompt_tokens", "tokens_per_step", "acceptance_rate", "accepted_by_position"),
+        *("drafted", "accepted", "operations_factor", "draft_bytes", "reproducible", "model", "engine", "drafter"),
+        *("rule", "seed", "threads", "seconds", "reason", "fault"),
+    }
+    assert set(record["seconds"]) == {"load", "prefill", "decode", "draft", "score", "verify"}
+
+
+def test_the_summary_is_one_line(model):
+    for way in WAYS:
+        summary = model.generate(PROMPT, raw=True, max_tokens=10, **way).summary()
+        assert "\n" not in summary
+        assert "tokens/s" in summary
+
+
+def test_closing_a_stream_early_gives_the_caches_back(fake):
+    before = fake.target.open_sessions, fake.draft.open_sessions
+    generation = fake.stream(PROMPT, raw=True, max_tokens=100, drafter="model", draft_length=2)
+    next(generation)
+    generation.close()
+    assert (fake.target.open_sessions, fake.draft.open_sessions) == before
+    assert generation.result().finish == "cancelled"
+    assert list(generation) == []
+
+
+def test_an_observer_sees_every_round(fake):
+    seen = []
+    result = fake.generate(PROMPT, raw=True, max_tokens=20, observer=lambda o: seen.append(o.step.tokens))
+    assert [token for tokens in seen for token in tokens] == list(result.tokens)
+
+
+def test_a_chat_remembers_finished_turns_only(fake):
+    chat = fake.chat(system="be brief")
+    first = chat.send("ab", max_tokens=5)
+    assert [message["role"] for message in chat.messages] == ["system", "user", "assistant"]
+    assert chat.messages[-1]["content"] == first.text
+    abandoned = chat.stream("abc", max_tokens=50)
+    next(abandoned)
+    abandoned.close()
+    with pytest.raises(UsageError):
+        chat.send("abc", max_tokens=0)
+    assert len(chat.messages) == 3
+    assert chat.send("ab", max_tokens=5).prompt_tokens > first.prompt_tokens
+
+
+def test_a_draft_of_another_vocabulary_is_refused(tiny_llama, tmp_path):
+    pytest.importorskip("outpace._native", reason="the native engine is not built")
+    from gguf_writer import tiny_metadata, tiny_model, Tiny
+
+    tokens = list(tiny_metadata(Tiny())["tokenizer.ggml.tokens"])
+    tokens[40], tokens[41] = tokens[41], tokens[40]
+    other = tiny_model(tmp_path / "other.gguf", **{"tokenizer.ggml.tokens": tokens})
+    with pytest.raises(VocabularyMismatch, match="other cannot draft for llama: .*id 40"):
+        outpace.load(tiny_llama, draft=other)
+
+
+def test_a_draft_with_a_padded_head_is_accepted(tiny_llama, tiny_qwen2):
+    pytest.importorskip("outpace._native", reason="the native engine is not built")
+    model = outpace.load(tiny_llama, draft=tiny_qwen2)
+    plain = model.generate(PROMPT, raw=True, max_tokens=30, temperature=1, seed=1, drafter="none")
+    for rule in ("coupled", "rejection"):
+        drafted = model.generate(PROMPT, raw=True, max_tokens=30, temperature=1, seed=1, draft_length=4, rule=rule)
+        assert drafted.fault is None
+        assert drafted.drafted > 0
+        assert rule == "rejection" or drafted.tokens == plain.tokens
+
+
+def test_acceptance_by_position_counts_the_drafts_that_reach_it():
+    from outpace.types import Draft, Step, Timing, Verdict
+
+    def step(drafted, accepted):
+        draft = Draft.chain([0] * drafted)
+        return Step(draft, Verdict(tuple(range(accepted)), 1), (0,) * accepted + (1,), None, Timing())
+
+    assert accepted_by_position([step(3, 3), step(3, 0), step(1, 1), step(0, 0)]) == (2 / 3, 1 / 2, 1 / 2)
