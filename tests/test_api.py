@@ -240,12 +240,12 @@ def test_a_chat_remembers_finished_turns_only(fake):
 
 def test_a_draft_of_another_vocabulary_is_refused(tiny_llama, tmp_path):
     pytest.importorskip("outpace._native", reason="the native engine is not built")
-    from gguf_writer import tiny_metadata, tiny_model, Tiny
+    from gguf_writer import Tiny, tiny_metadata, tiny_model
 
     tokens = list(tiny_metadata(Tiny())["tokenizer.ggml.tokens"])
     tokens[40], tokens[41] = tokens[41], tokens[40]
     other = tiny_model(tmp_path / "other.gguf", **{"tokenizer.ggml.tokens": tokens})
-    with pytest.raises(VocabularyMismatch, match="other cannot draft for llama: .*id 40"):
+    with pytest.raises(VocabularyMismatch, match=r"other cannot draft for llama: .*id 40"):
         outpace.load(tiny_llama, draft=other)
 
 
