@@ -77,7 +77,7 @@ def _show(found: Explanation) -> None:
     names = [row.name for row in found.rows]
     for one in found.rounds:
         for line in render(one, names.__getitem__):
-            out.print(line)
+            out.print(line, soft_wrap=True)
         out.print()
     out.print(_table(found))
     out.print(

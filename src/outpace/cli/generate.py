@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from outpace.api import Model
     from outpace.bench.compare import Comparison
     from outpace.cli.stream import Writer
+    from outpace.generation import Generation
     from outpace.result import Result
     from outpace.trace import Tracer
 
@@ -53,7 +54,7 @@ class Show:
             raise UsageError("--trace slows down what --compare measures: leave one of them out")
         if self.compare and not speculation:
             raise UsageError(
-                "--compare needs speculation to compare with: leave out --no-speculation or --drafter none"
+                "--compare needs speculation: leave out --no-speculation, --drafter none or --draft-length 0"
             )
 
 
@@ -99,16 +100,7 @@ def generate(
     seed: options.Seed = None,
     max_tokens: options.MaxTokens = 256,
     stop: options.Stop = None,
-    show_draft: Annotated[
-        bool,
-        typer.Option(
-            "--show-draft",
-            rich_help_panel=options.OUTPUT,
-            show_default="off",
-            help="Colour accepted, corrected and bonus tokens; without a terminal, or with NO_COLOR set, write "
-            "{accepted} <correction> (bonus).",
-        ),
-    ] = False,
+    show_draft: options.ShowDraft = False,
     compare: Annotated[
         bool,
         typer.Option(
@@ -173,30 +165,40 @@ def read_prompt(argument: str | None) -> str:
 
 def run(model: Model, request: Request, writer: Writer, **more: Any) -> Result:
     """Returns the finished generation, after its text was written piece by piece."""
-    generation = model.stream(request.prompt, **request.settings | more)
-    shown = 0
+    return follow(model.stream(request.prompt, **request.settings | more), writer)
+
+
+def follow(generation: Generation, writer: Writer) -> Result:
+    """Returns the result of a generation, after its text was written piece by piece.
+
+    An interruption gives the caches back and ends the line, and goes on its way.
+    """
     try:
         for chunk in generation:
             writer.chunk(chunk)
-            shown += len(chunk.text)
     except KeyboardInterrupt:
-        writer.end("")
+        generation.close()
+        writer.end()
         raise
-    result = generation.result()
-    writer.end(result.text[shown:])
-    return result
+    writer.end()
+    return generation.result()
+
+
+def text_writer(show_draft: bool) -> Writer:
+    """Returns what writes the text to stdout, with or without each token's origin."""
+    from outpace.cli.stream import DraftWriter, TextWriter
+
+    if not show_draft:
+        return TextWriter()
+    writer = DraftWriter()
+    console.note(writer.legend())
+    return writer
 
 
 def _writer(show: Show) -> Writer:
-    from outpace.cli.stream import DraftWriter, Silent, TextWriter
+    from outpace.cli.stream import Silent
 
-    if show.as_json:
-        return Silent()
-    if show.draft:
-        writer = DraftWriter()
-        console.note(writer.legend())
-        return writer
-    return TextWriter()
+    return Silent() if show.as_json else text_writer(show.draft)
 
 
 def _report(result: Result, show: Show) -> None:
@@ -262,7 +264,7 @@ def _trace(model: Model, request: Request, show: Show) -> None:
         from outpace.cli.trace import render
 
         for line in render(one, model.text.describe):
-            out.print(line)
+            out.print(line, soft_wrap=True)
         out.print()
 
     to_terminal = show.trace == TERMINAL and not show.as_json
@@ -278,7 +280,9 @@ def _trace(model: Model, request: Request, show: Show) -> None:
         return
     from outpace.cli.stream import TextWriter
 
-    TextWriter().end(result.text)
+    writer = TextWriter()
+    writer.write(result.text)
+    writer.end()
     console.note(summary(result))
     if show.trace != TERMINAL:
         console.note(f"trace of {len(tracer.rounds)} rounds written to {show.trace}")

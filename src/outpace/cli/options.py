@@ -160,6 +160,16 @@ Stop: TypeAlias = Annotated[
         help="End before this text; may be given several times.",
     ),
 ]
+ShowDraft: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--show-draft",
+        rich_help_panel=OUTPUT,
+        show_default="off",
+        help="Colour accepted, corrected and bonus tokens; without a terminal, or with NO_COLOR set, write "
+        "{accepted} <correction> (bonus).",
+    ),
+]
 Json: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -199,7 +209,7 @@ def chosen_drafter(drafter: str, draft: str | None, draft_length: int | None, no
         raise UsageError(f"--draft MODEL is for the drafter 'model', got --drafter {drafter}: leave one of them out")
     if drafter == "model" and draft is None:
         raise UsageError("--drafter model needs a draft model: --draft MODEL (outpace models drafts lists some)")
-    return "model" if draft is not None else drafter
+    return drafter
 
 
 def checked_threads(threads: int) -> int:

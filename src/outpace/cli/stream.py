@@ -20,8 +20,8 @@ class Writer(Protocol):
 
     def chunk(self, chunk: Chunk) -> None: ...
 
-    def end(self, rest: str) -> None:
-        """Writes what was held back, and ends the line."""
+    def end(self) -> None:
+        """Ends the line, if there is one."""
         ...
 
 
@@ -35,8 +35,7 @@ class TextWriter:
     def chunk(self, chunk: Chunk) -> None:
         self.write(chunk.text)
 
-    def end(self, rest: str) -> None:
-        self.write(rest)
+    def end(self) -> None:
         if self._last != "\n":
             self.write("\n")
 
@@ -80,7 +79,7 @@ class Silent:
     def chunk(self, chunk: Chunk) -> None:
         pass
 
-    def end(self, rest: str) -> None:
+    def end(self) -> None:
         pass
 
 

@@ -57,6 +57,7 @@ tr.accepted td.token { color: var(--accepted); }
 .bars { display: block; min-width: 4rem; margin-top: .35rem; }
 .bars i { display: block; height: .28rem; border-radius: .1rem; margin-bottom: .12rem; }
 .bars .p { background: var(--p); } .bars .q { background: var(--q); }
+.one { white-space: nowrap; margin-right: .5rem; }
 .soft { color: var(--soft); font-size: .85rem; overflow-wrap: anywhere; }
 @media (max-width: 34rem) { .why, .wide { display: none; } body { padding: .6rem; } }
 """
@@ -130,7 +131,7 @@ def _round(one: TraceRound, text_of: TextOf, shares_noise: bool) -> str:
     if one.ending is not Ending.STOPPED:
         name = "residual" if one.rejected_mass is not None else "p"
         mass = f" (mass {probability(one.rejected_mass)})" if one.rejected_mass is not None else ""
-        law = f'<p class="soft">{name}{mass}: {escape(candidates(one.law, text_of))}</p>'
+        law = f'<p class="soft">{name}{mass}: {_law(one, text_of)}</p>'
     milliseconds = " + ".join(
         f"{1e3 * seconds:.1f}" for seconds in (one.draft_seconds, one.score_seconds, one.verify_seconds)
     )
@@ -159,6 +160,10 @@ def _guess(guess: Guess, text_of: TextOf, shares_noise: bool) -> str:
         f'<td class="why soft">{escape(reason(guess))}</td>',
     ]
     return f'<tr class="{guess.outcome}">{"".join(cells)}</tr>'
+
+
+def _law(one: TraceRound, text_of: TextOf) -> str:
+    return " ".join(f'<span class="one">{escape(candidates([each], text_of))}</span>' for each in one.law)
 
 
 def _bar(name: str, value: float) -> str:

@@ -1,0 +1,116 @@
+"""`outpace chat`: a conversation."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from outpace.cli import console, generate, options
+from outpace.errors import OutpaceError
+
+if TYPE_CHECKING:
+    from outpace.api import Chat
+
+PROMPT = "> "
+HELP = "/reset begins anew, /exit (or Ctrl-D) ends, Ctrl-C stops an answer and forgets its turn"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("chat")(chat)
+
+
+def chat(
+    model: options.Model = options.EMBEDDED,
+    context: options.ContextLength = None,
+    system: options.System = None,
+    drafter: options.Drafter = "auto",
+    draft: options.DraftModel = None,
+    draft_length: options.DraftLength = None,
+    rule: options.Rule = "coupled",
+    no_speculation: options.NoSpeculation = False,
+    temperature: options.Temperature = 0.0,
+    top_p: options.TopP = 1.0,
+    top_k: options.TopK = 0,
+    min_p: options.MinP = 0.0,
+    seed: options.Seed = None,
+    max_tokens: options.MaxTokens = 1024,
+    stop: options.Stop = None,
+    show_draft: options.ShowDraft = False,
+    threads: options.Threads = None,
+) -> None:
+    """Hold a conversation; each turn reuses the cache of those before it.
+
+    Each line of stdin is a message. /reset begins anew, /exit or Ctrl-D ends; Ctrl-C stops an answer and forgets its
+    turn. Answers go to stdout, everything about them to stderr.
+    """
+    settings = {
+        "drafter": options.chosen_drafter(drafter, draft, draft_length, no_speculation),
+        "draft_length": draft_length,
+        "rule": rule,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+        "seed": seed,
+        "max_tokens": max_tokens,
+        "stop": tuple(stop or ()),
+    }
+    loaded = options.load_model(model, draft=draft, threads=threads, context=context)
+    _converse(loaded.chat(system), settings, show_draft)
+
+
+def _converse(conversation: Chat, settings: dict[str, Any], show_draft: bool) -> None:
+    watched = sys.stdin.isatty()
+    first = list(conversation.messages)
+    if watched:
+        console.note(HELP)
+    while (line := _read(watched)) is not None:
+        message = line.strip()
+        if message == "/exit":
+            return
+        if message == "/reset":
+            conversation.messages[:] = first
+            console.note("a new conversation")
+        elif message.startswith("/"):
+            console.fail(f"unknown command {message.split()[0]}: {HELP}")
+        elif message:
+            _turn(conversation, line, settings, show_draft, watched)
+
+
+def _turn(conversation: Chat, message: str, settings: dict[str, Any], show_draft: bool, watched: bool) -> None:
+    try:
+        result = generate.follow(conversation.stream(message, **settings), generate.text_writer(show_draft))
+    except KeyboardInterrupt:
+        if not watched:
+            raise
+        console.note("stopped; this turn is forgotten")
+    except OutpaceError as error:
+        if not watched:
+            raise
+        console.fail(str(error))
+    else:
+        console.note(generate.summary(result))
+
+
+def _read(watched: bool) -> str | None:
+    """Returns the next line without its end; None when there is none."""
+    if not watched:
+        line = sys.stdin.readline()
+        return line.rstrip("\r\n") if line else None
+    if sys.stdout.isatty():
+        import contextlib
+
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  (line editing and history for input())
+        try:
+            return input(PROMPT)
+        except EOFError:
+            sys.stdout.write("\n")
+            return None
+    sys.stderr.write(PROMPT)
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    return line.rstrip("\r\n") if line else None

@@ -1,0 +1,229 @@
+"""`outpace generate`: what goes where, what cannot be had together, and the two ways compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from inspect import signature
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from outpace.cli import generate as command
+from outpace.cli.app import app
+from outpace.options import Options
+from outpace.registry import DRAFTERS, RULES
+
+Run = Callable[..., Result]
+
+FAST = ("--raw", "--max-tokens", "24", "--draft-length", "3")
+SAMPLED = (*FAST, "-t", "1", "--seed", "3")
+RECORD = {
+    "text", "tokens", "finish", "prompt_tokens", "tokens_per_step", "acceptance_rate", "accepted_by_position", "drafted",
+    "accepted", "operations_factor", "draft_bytes", "reproducible", "model", "engine", "drafter", "reason", "fault",
+    "rule", "seed", "threads", "seconds",
+}  # fmt: skip
+
+
+def test_the_text_goes_to_stdout_and_one_summary_line_to_stderr(run: Run) -> None:
+    plain, drafted = run("generate", "ab abc", *FAST), run("generate", "ab abc", *FAST)
+    assert plain.exit_code == 0
+    assert plain.stdout == drafted.stdout
+    assert plain.stdout.endswith("\n")
+    [line] = plain.stderr.splitlines()
+    assert "24 tokens at" in line
+    assert "ngram" in line
+
+
+@pytest.mark.parametrize("source", [["ab abc"], ["-"], []])
+def test_the_prompt_comes_from_the_command_line_or_from_stdin(run: Run, source: list[str]) -> None:
+    expected = run("generate", "ab abc", *FAST).stdout
+    assert run("generate", *source, *FAST, input="ab abc").stdout == expected
+
+
+def test_json_is_one_object_and_nothing_else(run: Run) -> None:
+    result = run("generate", "ab abc", *FAST, "--json")
+    assert json.loads(result.stdout).keys() == RECORD
+    assert json.loads(result.stdout)["text"] == run("generate", "ab abc", *FAST).stdout.removesuffix("\n")
+    assert result.stderr == ""
+    assert result.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("rule", ["coupled", "rejection"])
+def test_every_option_reaches_the_generation(run: Run, rule: str) -> None:
+    options = ["--temperature", "0.5", "--top-p", "0.9", "--top-k", "7", "--min-p", "0.01", "--seed", "11"]
+    record = json.loads(
+        run("generate", "ab", "--raw", *options, "--rule", rule, "--max-tokens", "3", "--json").stdout
+    )
+    assert (record["seed"], record["rule"], len(record["tokens"])) == (11, rule, 3)
+
+
+def test_what_to_load_is_passed_on(run: Run, loads: list[dict[str, object]]) -> None:
+    run("generate", "ab", *FAST, "--model", "big.gguf", "--draft", "small.gguf", "--threads", "2", "--context", "99")
+    assert loads == [{"target": "big.gguf", "draft": "small.gguf", "threads": 2, "context": 99}]
+
+
+def test_a_draft_model_drafts(run: Run) -> None:
+    assert json.loads(run("generate", "ab", *FAST, "--draft", "x.gguf", "--json").stdout)["drafter"] == "model"
+
+
+@pytest.mark.parametrize("way", [["--no-speculation"], ["--drafter", "none"]])
+def test_speculation_can_be_left_out(run: Run, way: list[str]) -> None:
+    record = json.loads(run("generate", "ab", "--raw", "-n", "5", *way, "--json").stdout)
+    assert (record["drafter"], record["drafted"], record["acceptance_rate"]) == ("none", 0, None)
+
+
+def test_a_stop_string_ends_the_text(run: Run) -> None:
+    whole = run("generate", "ab", *SAMPLED).stdout
+    stop = "son"
+    assert run("generate", "ab", *SAMPLED, "--stop", stop).stdout == whole[: whole.index(stop)] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--top-p", "1.3"], "top_p must be in (0, 1], got 1.3"),
+        (["--rule", "best"], "unknown rule 'best'; known: coupled, rejection"),
+        (["--drafter", "psychic"], "unknown drafter 'psychic'; known: none, ngram, model"),
+        (["--max-tokens", "0"], "max_tokens must be at least 1, got 0"),
+        (["--stop", ""], "stop strings must be a list of texts that are not empty, got ('',)"),
+        (
+            ["--no-speculation", "--draft", "x"],
+            "--no-speculation and --draft contradict each other: leave one of them out",
+        ),
+        (
+            ["--no-speculation", "--draft-length", "4"],
+            "--no-speculation and --draft-length contradict each other: leave one of them out",
+        ),
+        (
+            ["--draft", "x", "--drafter", "ngram"],
+            "--draft MODEL is for the drafter 'model', got --drafter ngram: leave one of them out",
+        ),
+        (
+            ["--drafter", "model"],
+            "--drafter model needs a draft model: --draft MODEL (outpace models drafts lists some)",
+        ),
+        (["--show-draft", "--json"], "--show-draft colours the text and --json prints none: leave one of them out"),
+        (["--compare", "--trace"], "--trace slows down what --compare measures: leave one of them out"),
+        (
+            ["--compare", "--no-speculation"],
+            "--compare needs speculation: leave out --no-speculation, --drafter none or --draft-length 0",
+        ),
+        (["--trace=out.txt"], "--trace writes a page, whose name ends in .html, got 'out.txt'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(run: Run, arguments: list[str], message: str) -> None:
+    result = run("generate", "ab", "--raw", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"outpace: error: {message}\n"
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n"])
+def test_an_empty_prompt_is_refused(run: Run, prompt: str) -> None:
+    result = run("generate", "-", input=prompt)
+    assert (result.exit_code, result.stderr) == (2, "outpace: error: the prompt is empty\n")
+
+
+def test_a_prompt_that_is_not_utf_8_is_refused(run: Run) -> None:
+    result = run("generate", "-", input=b"ab\xff")
+    assert (result.exit_code, result.stderr) == (2, "outpace: error: the prompt on stdin is not UTF-8: byte 2\n")
+
+
+def test_what_is_refused_is_refused_before_anything_is_loaded(run: Run, loads: list[dict[str, object]]) -> None:
+    run("generate", "ab", "--no-speculation", "--draft", "x")
+    run("generate", "-", input="")
+    assert loads == []
+
+
+def test_drafts_are_marked_where_there_is_no_colour(run: Run) -> None:
+    result = run("generate", "ab abc", *SAMPLED, "--show-draft", "--draft", "x.gguf")
+    plain = run("generate", "ab abc", *SAMPLED).stdout
+    assert "\x1b[3" not in result.stdout
+    assert result.stderr.splitlines()[0] == "{accepted}  <correction>  (bonus)"
+    assert any(mark in result.stdout for mark in "{<(")
+    unmarked = result.stdout.translate(dict.fromkeys(map(ord, "{}<>()")))
+    assert unmarked == plain.translate(dict.fromkeys(map(ord, "{}<>()")))
+
+
+def test_comparing_says_how_much_faster_and_that_the_text_is_identical(run: Run) -> None:
+    result = run("generate", "ab abc", *SAMPLED, "--compare")
+    assert result.exit_code == 0
+    lines = result.stderr.splitlines()
+    assert lines[0].startswith("speculative: ")
+    assert lines[1].startswith("plain:       ")
+    assert lines[2].endswith("times as fast as plain decoding, text identical")
+
+
+def test_comparing_without_a_seed_uses_one_for_both(run: Run) -> None:
+    record = json.loads(run("generate", "ab", *FAST, "-t", "1", "--compare", "--json").stdout)
+    assert record.keys() == {"speculative", "plain", "speedup", "identical", "first_difference"}
+    assert record["speculative"]["seed"] == record["plain"]["seed"]
+    assert record["identical"]
+    assert record["first_difference"] is None
+
+
+def test_where_texts_part_the_first_difference_is_shown(run: Run) -> None:
+    result = run("generate", "ab", *SAMPLED, "--rule", "rejection", "--draft", "x.gguf", "--compare")
+    assert "texts differ from token" in result.stderr
+    assert "rule rejection keeps the model's law, not the seed's text; coupled keeps both" in result.stderr
+
+
+def test_a_trace_shows_each_round_on_stderr_and_the_text_on_stdout(run: Run) -> None:
+    plain = run("generate", "ab abc", *SAMPLED)
+    result = run("generate", "ab abc", *SAMPLED, "--trace")
+    assert result.stdout == plain.stdout
+    assert "round 1, after " in result.stderr
+    assert "target's law p:" in result.stderr
+
+
+def test_under_rejection_a_trace_shows_r_and_the_residual(run: Run) -> None:
+    result = run("generate", "ab abc", *SAMPLED, "--rule", "rejection", "--draft", "x.gguf", "--trace")
+    assert "r q ≥ p" in result.stderr
+    assert "residual norm(max(0, p - q)), mass" in result.stderr
+    assert "correction" in result.stderr
+
+
+def test_under_coupled_a_trace_shows_both_draws(run: Run) -> None:
+    result = run("generate", "ab abc", *SAMPLED, "--draft", "x.gguf", "--trace")
+    assert "drafter drew" in result.stderr
+    assert "target drew" in result.stderr
+
+
+def test_a_trace_goes_into_a_page(run: Run, tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    result = run("generate", "ab <abc>", *SAMPLED, "--trace", str(page))
+    assert result.exit_code == 0
+    assert "rounds written to" in result.stderr
+    html = page.read_text()
+    assert "ab &lt;abc&gt;" in html
+    assert html.count("<section") == html.count('id="round-')
+
+
+def test_a_page_that_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:
+    result = run("generate", "ab", *FAST, f"--trace={tmp_path}/none/out.html")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"outpace: error: {tmp_path}/none/out.html: No such file or directory\n"
+
+
+@pytest.mark.parametrize("arguments", [["--trace", "ab abc"], ["ab abc", "--trace"], ["--trace", "--", "ab abc"]])
+def test_trace_does_not_swallow_the_prompt(run: Run, arguments: list[str]) -> None:
+    result = run("generate", *SAMPLED, *arguments)
+    assert "round 1, " in result.stderr
+
+
+def test_a_trace_in_json_is_part_of_the_record(run: Run) -> None:
+    record = json.loads(run("generate", "ab", *FAST, "--trace", "--json").stdout)
+    assert record.keys() == RECORD | {"rounds"}
+    assert [token for one in record["rounds"] for token in one["tokens"]] == record["tokens"]
+
+
+def test_the_defaults_are_those_of_the_python_face() -> None:
+    ours = signature(command.generate).parameters
+    for name in ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "drafter", "draft_length", "rule"):
+        assert ours[name].default == getattr(Options(), name), name
+
+
+def test_the_help_names_every_drafter_and_rule() -> None:
+    text = CliRunner().invoke(app, ["generate", "--help"]).output
+    assert all(name in text for name in (*DRAFTERS.own, *RULES.own))
