@@ -25,6 +25,7 @@ from outpace.text import Text
 from outpace.types import Draft, Prompt
 
 Floats = NDArray[np.float32]
+PROMPTS = Path(__file__).parents[1] / "data/spec_bench_dev.jsonl"
 CHUNK = 250  # tokens of a text: long enough for attention to matter, short enough for the reference
 
 
@@ -48,28 +49,22 @@ def texts(path: Path, text: Text, tokens: int) -> Iterator[list[int]]:
         yield text.encode(prompt, special=False)[:CHUNK]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("--tokens", type=int, default=2000)
-    parser.add_argument("--prompts", type=Path, default=Path(__file__).parents[1] / "data/spec_bench_dev.jsonl")
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-
-    path = resolve(options.model)
+def measure(model: str, tokens: int = 2000, prompts: Path = PROMPTS, threads: int = 2) -> dict[str, object]:
+    """Returns the mean KL of both engines; llama.cpp's and the ratio only where the extra is installed."""
+    path = resolve(model)
     file = open_gguf(path)
-    target = load_native(path, threads=options.threads, context=2 * CHUNK)
+    target = load_native(path, threads=threads, context=2 * CHUNK)
     reference = ReferenceModel(file)
     try:
         from llama_cpp import Llama
     except ImportError:
         peer = None
     else:
-        peer = Llama(str(path), n_ctx=2 * CHUNK, n_threads=options.threads, logits_all=True, verbose=False)
+        peer = Llama(str(path), n_ctx=2 * CHUNK, n_threads=threads, logits_all=True, verbose=False)
 
     ours: list[NDArray[np.float64]] = []
     theirs: list[NDArray[np.float64]] = []
-    for ids in texts(options.prompts, Text.from_weights(file), options.tokens):
+    for ids in texts(prompts, Text.from_weights(file), tokens):
         exact = reference.logits(ids)
         session, _ = target.open(Prompt((ids[0],)))
         [scores] = target.score_many([(session, Draft.chain(ids[1:]))])
@@ -80,11 +75,22 @@ def main() -> None:
             peer.eval(ids)
             theirs.append(kl(exact, np.asarray(peer.scores[: len(ids)], np.float32)))
 
-    record = {"model": options.model, "tokens": sum(map(len, ours)), "outpace": float(np.concatenate(ours).mean())}
+    mean = float(np.concatenate(ours).mean())
+    record: dict[str, object] = {"model": model, "tokens": sum(map(len, ours)), "outpace": mean}
     if theirs:
-        record["llama.cpp"] = float(np.concatenate(theirs).mean())
-        record["ratio"] = record["outpace"] / record["llama.cpp"]
-    print(json.dumps(record))
+        peers = float(np.concatenate(theirs).mean())
+        record |= {"llama.cpp": peers, "ratio": mean / peers}
+    return record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--tokens", type=int, default=2000)
+    parser.add_argument("--prompts", type=Path, default=PROMPTS)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    print(json.dumps(measure(options.model, options.tokens, options.prompts, options.threads)))
 
 
 if __name__ == "__main__":

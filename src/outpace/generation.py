@@ -64,7 +64,7 @@ class Generation(Iterator[Chunk]):
             )
         self.on_end: Callable[[str], None] | None = None
         self._target = target
-        self._plan = plan
+        self.plan = plan
         self._ids = tuple(ids)
         self._load_seconds = load_seconds
         self._ending = Ending(text.stream(stop), text.eos_ids | target.eos_ids)
@@ -72,13 +72,13 @@ class Generation(Iterator[Chunk]):
         self._texts: list[str] = []
         self._decode_seconds = 0.0
         start = clock()
-        self._round = self._open(max_tokens, observer)
+        self.round = self._open(max_tokens, observer)
         self._prefill_seconds = clock() - start
-        self._drafting = self._round.drafting
-        self._rounds = generate(self._round, target, plan.drafter)
+        self._drafting = self.round.drafting
+        self._rounds = generate(self.round, target, plan.drafter)
 
     def _open(self, max_tokens: int, observer: Callable[[Observation], None] | None) -> Round:
-        target, plan, prompt = self._target, self._plan, Prompt(self._ids)
+        target, plan, prompt = self._target, self.plan, Prompt(self._ids)
         session, context = target.open(prompt, plan.drafter.taps)
         sampler = Sampler(plan.params, plan.seed)
         # Under a rule that shares noise the drafter draws with the target's own; else with a noise of its own.
@@ -103,31 +103,36 @@ class Generation(Iterator[Chunk]):
             step = next(self._rounds)
         except StopIteration:
             self.close()
-            if self._round.finish and self.on_end:
+            if self.round.finish and self.on_end:
                 self.on_end("".join(self._texts))
                 self.on_end = None
             raise
         except BaseException:
             self.close()
             raise
+        chunk = self.take(step)
+        self._decode_seconds += clock() - start
+        return chunk
+
+    def take(self, step: Step) -> Chunk:
+        """Returns the text of a Step of `round`, for a driver that advances several requests itself."""
         step = without_laws(step)
         self._steps.append(step)
         chunk = Chunk(self._ending.take(last=step.finish is not None), step)
         self._texts.append(chunk.text)
-        self._decode_seconds += clock() - start
         return chunk
 
     def close(self) -> None:
         """Gives the caches back; what was generated so far keeps its result."""
         self._rounds.close()
-        self._round.session.close()
+        self.round.session.close()
         if self._drafting is not None:
             self._drafting.close()
 
     def result(self) -> Result:
         """Returns the generation so far, `finish` being "cancelled" when it was closed early."""
-        steps, plan, target = self._steps, self._plan, self._target
-        tokens = tuple(self._round.committed[len(self._ids) :])
+        steps, plan, target = self._steps, self.plan, self._target
+        tokens = tuple(self.round.committed[len(self._ids) :])
         rows = sum(1 + len(step.draft) for step in steps)
         drafted = sum(len(step.draft) for step in steps)
         share = plan.drafter.weight_bytes / target.weight_bytes if target.weight_bytes else 0.0
@@ -136,7 +141,7 @@ class Generation(Iterator[Chunk]):
             text="".join(self._texts),
             tokens=tokens,
             steps=tuple(steps),
-            finish=self._round.finish or "cancelled",
+            finish=self.round.finish or "cancelled",
             prompt_tokens=len(self._ids),
             seconds=Seconds(
                 load=self._load_seconds,
@@ -156,5 +161,5 @@ class Generation(Iterator[Chunk]):
             seed=plan.seed,
             threads=target.threads,
             reason=f"{plan.reason}; {plan.controller.reason()}",
-            fault=self._round.fault,
+            fault=self.round.fault,
         )
