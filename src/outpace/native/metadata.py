@@ -39,5 +39,9 @@ class StringArray:
             self._strings = out
         return self._strings
 
+    def forget(self) -> None:
+        """Gives back the decoded strings; the packed ones stay."""
+        self._strings = None
+
 
 Value: TypeAlias = "bool | int | float | str | NDArray[np.generic] | StringArray | list[Value]"

@@ -1,0 +1,238 @@
+"""Text to ids and back: one path in, and a way out that fits a stream.
+
+Going in, a text is cut at its special tokens, and each piece between them is tokenised alone. User-defined tokens
+(<tool_call>, ...) are recognised in every text. Control tokens (<|im_end|>, ...) are recognised only where `special`
+is set, and in what a chat template writes itself: inside a message they are ordinary characters, so that a user's
+text cannot end its own turn or open another.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from outpace.chat_template import ChatTemplate
+from outpace.errors import OutpaceError, Unsupported, UsageError
+from outpace.native.gguf import GgufFile
+from outpace.native.weights import WeightFile
+from outpace.stops import StopScanner
+from outpace.tokenizer import TokenModel, piece_bytes, token_model_from_folder, token_model_from_gguf
+from outpace.vocabulary import Kind, Vocabulary
+
+# One of these that occurs nowhere in a conversation marks the characters in it that must not start a control token.
+_MARKS = [chr(point) for point in (*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF8FF))]
+
+
+class Text:
+    """A model's tokenizer and chat template. eos_ids: ids that end a generation. add_bos: prompts start with BOS."""
+
+    def __init__(self, model: TokenModel, eos_ids: frozenset[int] = frozenset()) -> None:
+        self._tokenizer = model.tokenizer
+        self.vocabulary: Vocabulary = model.vocabulary
+        self.prefix = model.prefix
+        self.eos_ids = eos_ids | model.eos_ids
+        self._template_source = model.template
+        self._template: ChatTemplate | None = None
+        self._names = model.names
+        tokens = model.vocabulary.tokens
+        plain = model.vocabulary.of_kind(Kind.USER_DEFINED)
+        control = [*model.vocabulary.of_kind(Kind.CONTROL), *model.vocabulary.of_kind(Kind.UNKNOWN)]
+        self._ids = {tokens[id]: id for id in (*plain, *control) if tokens[id]}
+        self._control = _Starts(tuple(tokens[id] for id in control if tokens[id]))
+        self._cut_plain = _alternatives([tokens[id] for id in plain])
+        self._cut_all = _alternatives(list(self._ids))
+        self._pieces: dict[int, bytes] = {}
+
+    @staticmethod
+    def from_weights(file: WeightFile) -> Text:
+        """Returns the text side of an opened model. Raises BadModelFile, ModelNotFound or Unsupported."""
+        try:
+            if isinstance(file, GgufFile):
+                return Text(token_model_from_gguf(file.metadata), file.config.eos_ids)
+            return Text(token_model_from_folder(Path(file.path)), file.config.eos_ids)
+        except OutpaceError as error:
+            text = str(error)
+            raise type(error)(text if str(file.path) in text else f"{file.path}: {text}") from None
+
+    # in
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Returns the ids of a prompt, BOS first where the model wants it and the text does not have it already.
+
+        special: control tokens written in the text are meant; otherwise they are ordinary characters.
+        Raises UsageError for text that is not Unicode (half of a surrogate pair).
+        """
+        return self._with_prefix(self._cut(text, self._cut_all if special else self._cut_plain))
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
+        """Returns the ids of a conversation, as the model's own template writes it.
+
+        messages: `role` and `content` each, oldest first. Control tokens inside them are ordinary characters.
+        Raises Unsupported without a template, BadModelFile when it fails, UsageError for a wrong message.
+        """
+        mark, template = self._mark(messages), self._chat_template()
+        marked = [{key: self._control.mark(value, mark) for key, value in message.items()} for message in messages]
+        text = template.render(marked, add_generation_prompt=add_generation_prompt)
+        return self._with_prefix(self._cut(text, self._cut_all, mark))
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._template_source is not None
+
+    def _chat_template(self) -> ChatTemplate:
+        if self._template_source is None:
+            raise Unsupported("the model has no chat template: give it the prompt as it is, with --raw")
+        if self._template is None:
+            self._template = ChatTemplate(self._template_source, self._names)
+        return self._template
+
+    def _mark(self, messages: Sequence[Mapping[str, str]]) -> str:
+        for i, message in enumerate(messages):
+            for key in ("role", "content"):
+                if not isinstance(message.get(key), str):
+                    raise UsageError(f"message {i} needs a text as its {key!r}, got {message.get(key)!r:.60}")
+            for key, value in message.items():
+                if not isinstance(value, str):
+                    raise UsageError(f"message {i} has {key!r} = {value!r:.60}; only texts are supported")
+        used = {char for message in messages for value in message.values() for char in set(value)}
+        used.update(self._template_source or "")
+        mark = next((mark for mark in _MARKS if mark not in used), None)
+        if mark is None:
+            raise UsageError("the messages use every private character of Unicode; none is left to mark them with")
+        return mark
+
+    def _with_prefix(self, ids: list[int]) -> list[int]:
+        return ids if tuple(ids[: len(self.prefix)]) == self.prefix else [*self.prefix, *ids]
+
+    def _cut(self, text: str, pattern: re.Pattern[str] | None, mark: str = "") -> list[int]:
+        """Returns the ids of a text cut at the tokens of `pattern`, none of which begins right after a mark."""
+        _check_unicode(text)
+        ids: list[int] = []
+        done = 0
+        for found in pattern.finditer(text) if pattern else ():
+            if mark and text[found.start() - 1 : found.start()] == mark:
+                continue
+            ids += self._encode_piece(text[done : found.start()], mark)
+            ids.append(self._ids[found.group()])
+            done = found.end()
+        return ids + self._encode_piece(text[done:], mark)
+
+    def _encode_piece(self, piece: str, mark: str) -> list[int]:
+        piece = piece.replace(mark, "") if mark else piece
+        if not piece:
+            return []
+        ids: list[int] = self._tokenizer.encode(piece, add_special_tokens=False).ids
+        return ids
+
+    # out
+
+    def piece(self, id: int) -> bytes:
+        """Returns what a token adds to the text: nothing for control tokens, unused ones and padding rows."""
+        piece = self._pieces.get(id)
+        if piece is None:
+            if id < 0:
+                raise UsageError(f"a token id must be at least 0, got {id}")
+            known = id < len(self.vocabulary)
+            piece = piece_bytes(self.vocabulary.tokens[id], int(self.vocabulary.kinds[id])) if known else b""
+            self._pieces[id] = piece
+        return piece
+
+    def describe(self, id: int) -> str:
+        """Returns a token for a reader's eyes: its text, or the name of a control token, or its number."""
+        text = self.piece(id).decode(errors="replace")
+        if text or id >= len(self.vocabulary):
+            return text or f"[{id}]"
+        return self.vocabulary.tokens[id] or f"[{id}]"
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of the ids, control tokens left out, broken UTF-8 as U+FFFD."""
+        return b"".join(map(self.piece, ids)).decode(errors="replace")
+
+    def detokeniser(self) -> Detokeniser:
+        """Returns an incremental `decode`."""
+        return Detokeniser(self)
+
+    def stream(self, stops: Sequence[str] = ()) -> TextStream:
+        """Returns the text of a generation as it grows, which ends at the first stop string."""
+        return TextStream(self, stops)
+
+
+class _Starts:
+    """Finds where in a text a control token starts, or would start if the text went on."""
+
+    def __init__(self, tokens: tuple[str, ...]) -> None:
+        self.tokens = tokens
+        self.longest = max(map(len, tokens), default=0)
+        self.first = re.compile("[" + re.escape("".join(sorted({t[0] for t in tokens}))) + "]") if tokens else None
+
+    def mark(self, text: str, mark: str) -> str:
+        """Returns the text with a mark before each such place, and at the front if it could finish a token."""
+        if self.first is None:
+            return text
+        out: list[str] = []
+        done = 0
+        if any(text.startswith(token[i:]) for token in self.tokens for i in range(1, len(token))):
+            out.append(mark)
+        for found in self.first.finditer(text):
+            at = found.start()
+            rest = text[at:] if len(text) - at < self.longest else ""
+            if text.startswith(self.tokens, at) or (rest and any(token.startswith(rest) for token in self.tokens)):
+                out += [text[done:at], mark]
+                done = at
+        out.append(text[done:])
+        return "".join(out)
+
+
+def _alternatives(tokens: list[str]) -> re.Pattern[str] | None:
+    """Returns a pattern of the tokens, the longest first, or None for none."""
+    longest_first = sorted((token for token in tokens if token), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the text is not Unicode: half of a surrogate pair at character {error.start}") from None
+
+
+class Detokeniser:
+    """An incremental `Text.decode`: what it returned so far plus `flush()` is `decode` of everything."""
+
+    def __init__(self, text: Text) -> None:
+        self._piece = text.piece
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, ids: Iterable[int]) -> str:
+        """Returns the text that became complete; bytes of an unfinished character wait."""
+        return self._decoder.decode(b"".join(map(self._piece, ids)))
+
+    def flush(self) -> str:
+        """Returns what waited, as U+FFFD: the text ended inside a character."""
+        return self._decoder.decode(b"", True)
+
+
+class TextStream:
+    """The text of one generation, token by token: never half a character, never part of a stop string."""
+
+    def __init__(self, text: Text, stops: Sequence[str] = ()) -> None:
+        self._detokeniser = text.detokeniser()
+        self._scanner = StopScanner(stops)
+        self.stopped = False
+
+    def feed(self, token: int) -> tuple[str, bool]:
+        """Returns (the text that may be shown now, whether this token completed a stop string)."""
+        return self._scan(self._detokeniser.feed((token,)))
+
+    def finish(self) -> str:
+        """Returns the text that was held back, now that no token follows."""
+        if self.stopped:
+            return ""
+        text, _ = self._scan(self._detokeniser.flush())
+        return text + self._scanner.flush()
+
+    def _scan(self, new: str) -> tuple[str, bool]:
+        text, self.stopped = self._scanner.feed(new)
+        return text, self.stopped

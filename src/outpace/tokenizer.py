@@ -1,0 +1,231 @@
+"""A model's tokenizer, from GGUF keys or from a tokenizer.json: byte-level BPE.
+
+Control tokens are not the tokenizer's business here: `Text` cuts them out of a text first, so that they are
+recognised where they are meant and nowhere else.
+
+A vocabulary may lack bytes (SmolLM2's has no token for 0x04, or for characters from U+40000 on); its model cannot
+see them, and they are left out of the ids, as in every other tokenizer of such a model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+from outpace.errors import BadModelFile, ModelNotFound, Unsupported
+from outpace.native.metadata import StringArray, Value
+from outpace.native.textfile import one_line, parse_json, read_json, read_text
+from outpace.vocabulary import Kind, Vocabulary, end_of_generation
+
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_QWEN2 = (
+    r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
+    "gpt-2": (_GPT2,),
+    "smollm": (r"\p{N}", _GPT2),
+    "qwen2": (_QWEN2,),
+}
+"""GGUF's name of a pre-tokenizer -> patterns that cut a text into words, each applied to the last one's pieces."""
+
+
+def _byte_alphabet() -> dict[int, int]:
+    """Returns the code point that byte-level BPE writes for a byte -> the byte (GPT-2's table)."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    return {b: b for b in plain} | {256 + i: b for i, b in enumerate(others)}
+
+
+BYTE_OF = _byte_alphabet()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenModel:
+    """What turns text into ids.
+
+    prefix: the ids that start every prompt (BOS, or nothing). template: the chat template's source.
+    names: bos_token, eos_token, ... as templates know them. eos_ids: what the tokenizer itself says ends a text.
+    """
+
+    tokenizer: Tokenizer
+    vocabulary: Vocabulary
+    prefix: tuple[int, ...] = ()
+    template: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    eos_ids: frozenset[int] = frozenset()
+
+
+def token_model_from_gguf(metadata: Mapping[str, Value]) -> TokenModel:
+    """Returns the tokenizer that the keys of a GGUF file describe. Raises BadModelFile or Unsupported."""
+    model, pre = (metadata.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    if model != "gpt2":
+        raise Unsupported(f"the tokenizer {_brief(model)} is not supported; byte-level BPE ('gpt2') is")
+    if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
+        raise Unsupported(f"the pre-tokenizer {_brief(pre)} is not supported; {', '.join(PRE_TOKENIZERS)} are")
+    vocabulary = _gguf_vocabulary(metadata)
+    merges = metadata.get("tokenizer.ggml.merges")
+    if not isinstance(merges, StringArray):
+        raise BadModelFile("tokenizer.ggml.merges is missing, or not an array of strings")
+    ids = dict(zip(vocabulary.tokens, range(len(vocabulary)), strict=True))
+    tokenizer = Tokenizer(_bpe(ids, merges))
+    steps: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[pre]]
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    lacking = "".join(char for point in BYTE_OF if (char := chr(point)) not in ids)
+    if lacking:  # what a missing byte stood between must not merge
+        steps.append(pre_tokenizers.Split(Regex("[" + re.escape(lacking) + "]"), "removed"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    bos, names = None, {}
+    for name in ("bos", "eos", "unk", "pad"):
+        key = {"unk": "unknown", "pad": "padding"}.get(name, name)
+        value = metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if type(value) is int and 0 <= value < len(vocabulary):
+            names[f"{name}_token"] = vocabulary.tokens[value]
+            bos = value if name == "bos" else bos
+    add_bos = metadata.get("tokenizer.ggml.add_bos_token", False)
+    if add_bos and bos is None:
+        raise BadModelFile("tokenizer.ggml.add_bos_token is set, but no valid bos_token_id is")
+    template = metadata.get("tokenizer.chat_template")
+    return TokenModel(
+        tokenizer,
+        vocabulary,
+        prefix=(bos,) if add_bos and bos is not None else (),
+        template=template if isinstance(template, str) else None,
+        names=names,
+    )
+
+
+def vocabulary_from_gguf(metadata: Mapping[str, Value]) -> Vocabulary:
+    """Returns the tokens alone, without building a tokenizer: what a comparison of models needs."""
+    return _gguf_vocabulary(metadata)
+
+
+def _gguf_vocabulary(metadata: Mapping[str, Value]) -> Vocabulary:
+    tokens, kinds = (metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
+    if not isinstance(tokens, StringArray) or not len(tokens):
+        raise BadModelFile("tokenizer.ggml.tokens is missing, or not an array of strings")
+    if kinds is None:
+        kinds = np.full(len(tokens), Kind.NORMAL, np.int8)
+    if not isinstance(kinds, np.ndarray) or kinds.shape != (len(tokens),) or kinds.dtype.kind not in "iu":
+        raise BadModelFile(f"tokenizer.ggml.token_type must be {len(tokens)} integers, one a token")
+    if kinds.min() < Kind.NORMAL or kinds.max() > Kind.BYTE:
+        raise BadModelFile(f"tokenizer.ggml.token_type must be in [1, 6], got {kinds.min()} to {kinds.max()}")
+    return Vocabulary(tokens.strings(), kinds.astype(np.int8))
+
+
+def _bpe(ids: dict[str, int], merges: StringArray) -> models.BPE:
+    pairs = [tuple(merge.split(" ", 1)) for merge in merges.strings()]
+    merges.forget()
+    wrong = next((pair for pair in pairs if len(pair) != 2), None)
+    if wrong is not None:
+        raise BadModelFile(f"tokenizer.ggml.merges has {wrong[0][:40]!r}, which is not a pair")
+    try:
+        return models.BPE(vocab=ids, merges=pairs)  # type: ignore[arg-type]
+    except Exception as error:  # the library has no class of its own for it
+        raise BadModelFile(f"tokenizer.ggml.merges does not fit the tokens: {one_line(error)}") from None
+
+
+def token_model_from_folder(folder: Path) -> TokenModel:
+    """Returns the tokenizer of a folder with a tokenizer.json. Raises ModelNotFound, BadModelFile or Unsupported."""
+    text = read_text(folder / "tokenizer.json")
+    if text is None:
+        raise ModelNotFound(f"{folder}: has no tokenizer.json, so its text cannot be tokenised")
+    described = parse_json(text, folder / "tokenizer.json")
+    kind = _section(described, "model").get("type", "BPE")
+    if kind != "BPE" or not _is_byte_level(described):
+        raise Unsupported(f"{folder}: the tokenizer {_brief(kind)} is not supported; byte-level BPE is")
+    try:
+        tokenizer = Tokenizer.from_str(text)
+    except BaseException as error:  # the library's panics are not Exceptions
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        raise BadModelFile(f"{folder / 'tokenizer.json'}: {one_line(error)}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True  # in a piece without control tokens, their texts are ordinary characters
+    vocabulary = _json_vocabulary(tokenizer, folder)
+    config = read_json(folder / "tokenizer_config.json") or {}
+    names = {name: _content(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
+    known = {name: text for name, text in names.items() if text is not None}
+    eos = tokenizer.token_to_id(known["eos_token"]) if "eos_token" in known else None
+    return TokenModel(
+        tokenizer,
+        vocabulary,
+        prefix=_prefix(tokenizer),
+        template=_folder_template(folder, config),
+        names=known,
+        eos_ids=end_of_generation(vocabulary.tokens, vocabulary.kinds) | ({eos} if eos is not None else set()),
+    )
+
+
+def _is_byte_level(described: Mapping[str, Any]) -> bool:
+    """Whether every byte has its own character, so that ids and bytes belong together."""
+    decoder = described.get("decoder")
+    parts = decoder.get("decoders", [decoder]) if isinstance(decoder, dict) else []
+    return any(isinstance(part, dict) and part.get("type") == "ByteLevel" for part in parts)
+
+
+def _json_vocabulary(tokenizer: Tokenizer, folder: Path) -> Vocabulary:
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    rows = max(ids.values(), default=-1) + 1
+    if not ids or rows > 4 * len(ids) + 1024:
+        raise BadModelFile(f"{folder / 'tokenizer.json'}: {len(ids)} tokens with ids up to {rows - 1}")
+    tokens, kinds = [""] * rows, np.full(rows, Kind.UNUSED, np.int8)
+    for token, id in ids.items():
+        tokens[id] = token
+    kinds[list(ids.values())] = Kind.NORMAL
+    for id, added in tokenizer.get_added_tokens_decoder().items():
+        tokens[id] = added.content
+        kinds[id] = Kind.CONTROL if added.special else Kind.USER_DEFINED
+    return Vocabulary(tokens, kinds)
+
+
+def _prefix(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Returns what the post-processor puts before every text; what it appends has no place in a prompt."""
+    marked = tokenizer.encode("a", add_special_tokens=True)
+    count = next((i for i, special in enumerate(marked.special_tokens_mask) if not special), 0)
+    return tuple(marked.ids[:count])
+
+
+def _folder_template(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """Returns the chat template's source: its own file, or the default one of tokenizer_config.json."""
+    own = read_text(folder / "chat_template.jinja")
+    if own is not None:
+        return own
+    found = config.get("chat_template")
+    if isinstance(found, list):
+        named = {item.get("name"): item.get("template") for item in found if isinstance(item, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _content(token: Any) -> str | None:
+    """Returns the text of a token that is written as a string, or as an object with `content`."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _section(described: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = described.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _brief(value: object) -> str:
+    return "of no name" if value is None else repr(value)[:60]
+
+
+def piece_bytes(token: str, kind: int) -> bytes:
+    """Returns what a token adds to the text: nothing for control and unused tokens."""
+    if kind == Kind.NORMAL:
+        return b"".join(
+            bytes((BYTE_OF[point],)) if (point := ord(char)) in BYTE_OF else char.encode(errors="replace")
+            for char in token
+        )
+    return token.encode(errors="replace") if kind == Kind.USER_DEFINED else b""
