@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,9 +14,6 @@ from accept import NotRun, Outcome
 
 from first_light.common import DRAFT, EMBEDDED, TARGET, file_of, load, per_task
 from outpace.api import Model
-from outpace.bench.compare import bench_kernels
-from outpace.bench.kernels import KernelReport
-from outpace.errors import MissingExtra
 from outpace.result import Result
 from outpace.theory.costs import StepCosts, measured, speedup
 
@@ -22,39 +22,40 @@ GOALS = {EMBEDDED: (1.3, 1.5), TARGET: (1.1, 1.25)}
 
 
 def floors(name: str) -> Iterator[Outcome]:
-    report = kernels(name, peers=False)
-    for rows in range(1, 9):
-        line = report.at(rows, 128)
-        if line is None:
+    report = kernels(name)
+    for line in report["forward"]:
+        rows, seconds, floor = line["rows"], line["seconds"], line["floor_seconds"]
+        if line["context"] != 128 or rows > 8:
             continue
         limit, goal = LIMITS[name][rows > 4], GOALS[name][rows > 4]
-        ratio = line.seconds / line.floor_seconds
-        yield Outcome(f"{name}, {rows} rows at context 128",
-                      f"{line.seconds * 1e3:.2f} ms, {ratio:.2f} times the floor",
+        ratio = seconds / floor
+        yield Outcome(f"{name}, {rows} rows at context 128", f"{seconds * 1e3:.2f} ms, {ratio:.2f} times the floor",
                       f"at most {limit} (goal {goal})", ratio <= limit)  # fmt: skip
 
 
 def against_llama_cpp(name: str, one_row: float) -> Iterator[Outcome]:
-    report = kernels(name, peers=True)
-    peer = report.peer
-    assert peer is not None
+    report = kernels(name, "--peers")
+    peer = report["peer"]
+    ours = {line["rows"]: line["seconds"] for line in report["forward"] if line["context"] == peer["context"]}
+    theirs = {line["rows"]: line["seconds"] for line in peer["forward"]}
     for rows, least in ((1, one_row), (8, 3.5)):
-        line = report.at(rows, 128)
-        assert line is not None
-        ratio = peer.seconds_by_rows[rows] / line.seconds
-        yield Outcome(f"{name}, {rows} rows", f"{ratio:.2f} times as fast as {peer.name} {peer.version}",
+        ratio = theirs[rows] / ours[rows]
+        yield Outcome(f"{name}, {rows} rows", f"{ratio:.2f} times as fast as {peer['name']} {peer['version']}",
                       f"at least {least}", ratio >= least)  # fmt: skip
-    ratio = report.prefill_tokens_per_s / peer.prefill_tokens_per_s
-    yield Outcome(f"{name}, prefill of 128", f"{report.prefill_tokens_per_s:.0f} tokens/s, {ratio:.2f} times",
+    ratio = report["prefill_tokens_per_s"] / peer["prefill_tokens_per_s"]
+    yield Outcome(f"{name}, prefill of 128", f"{report['prefill_tokens_per_s']:.0f} tokens/s, {ratio:.2f} times",
                   "at least 1.5", ratio >= 1.5)  # fmt: skip
 
 
-def kernels(name: str, peers: bool) -> KernelReport:
+def kernels(name: str, *options: str) -> dict[str, Any]:
+    """Returns what `outpace bench kernels --json` says, measured in a process of its own."""
     file_of(name)
-    try:
-        return bench_kernels(name, threads=2, peers=peers)
-    except MissingExtra as error:
-        raise NotRun(str(error)) from None
+    command = ["bench", "kernels", "--model", name, "--threads", "2", "--json", *options]
+    done = subprocess.run([sys.executable, "-m", "outpace", *command], capture_output=True, text=True)
+    if done.returncode:
+        raise NotRun(done.stderr.strip())
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def overhead(name: str, limit: float) -> Iterator[Outcome]:
