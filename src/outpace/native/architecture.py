@@ -51,26 +51,26 @@ class _Keys:
             value = int(value[0])
         if value is None and default is not None:
             value = default
-        return _count(value, self.prefix + name, field)
+        return checked_count(value, self.prefix + name, field)
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self.get(name)
-        return _positive(default if value is None else value, self.prefix + name)
+        return checked_positive(default if value is None else value, self.prefix + name)
 
 
-def _count(value: object, name: str, field: str) -> int:
+def checked_count(value: object, name: str, field: str) -> int:
     if type(value) is not int or not 1 <= value <= _LIMITS[field]:
-        raise BadModelFile(f"{name} must be an integer in [1, {_LIMITS[field]}], got {_brief(value)}")
+        raise BadModelFile(f"{name} must be an integer in [1, {_LIMITS[field]}], got {brief(value)}")
     return value
 
 
-def _positive(value: object, name: str) -> float:
+def checked_positive(value: object, name: str) -> float:
     if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type,operator]
-        raise BadModelFile(f"{name} must be a positive number, got {_brief(value)}")
+        raise BadModelFile(f"{name} must be a positive number, got {brief(value)}")
     return float(value)  # type: ignore[arg-type]
 
 
-def _brief(value: object) -> str:
+def brief(value: object) -> str:
     return "nothing" if value is None else repr(value)[:60]
 
 
@@ -104,7 +104,7 @@ def config_from_gguf(metadata: Mapping[str, Value], tensors: Mapping[str, Tensor
         kv_heads=keys.integer("attention.head_count_kv", "kv_heads", default=heads),
         head_dim=head_dim,
         ffn_size=keys.integer("feed_forward_length", "ffn_size"),
-        vocab_size=_count(embedding.rows, "the number of rows of token_embd.weight", "vocab_size"),
+        vocab_size=checked_count(embedding.rows, "the number of rows of token_embd.weight", "vocab_size"),
         context_length=keys.integer("context_length", "context_length"),
         rope_theta=keys.number("rope.freq_base", 10000.0),
         rope_interleaved=ARCHITECTURES[architecture],
@@ -120,20 +120,20 @@ def _refuse_unknown(keys: _Keys) -> None:
     scaling = keys.get("rope.scaling.type")
     factor = keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1.0
     if (scaling is not None and not _is_off(scaling)) or factor != 1.0:
-        raise Unsupported(f"scaled rotary positions ({_brief(scaling)}, factor {_brief(factor)}) are not supported")
+        raise Unsupported(f"scaled rotary positions ({brief(scaling)}, factor {brief(factor)}) are not supported")
     window = keys.get("attention.sliding_window")
     context = keys.get("context_length")
     covers = type(window) is int and type(context) is int and window >= context
     if window is not None and not _is_off(window) and not covers:
-        raise Unsupported(f"sliding-window attention (over {_brief(window)} tokens) is not supported")
+        raise Unsupported(f"sliding-window attention (over {brief(window)} tokens) is not supported")
     if keys.get("attention.causal") is False:
         raise Unsupported("attention without a causal mask is not supported: this is an encoder")
     layout = keys.get("tensor_data_layout")
     if layout not in (None, "reference", "Meta AI original pth"):
-        raise Unsupported(f"the tensor data layout {_brief(layout)} is not supported; 'reference' is")
+        raise Unsupported(f"the tensor data layout {brief(layout)} is not supported; 'reference' is")
     for key, value in keys.metadata.items():
         if key.startswith(keys.prefix) and key[len(keys.prefix) :] not in _KNOWN_KEYS and not _is_off(value):
-            raise Unsupported(f"the file asks for {key[:80]!r} = {_brief(value)}, which is not supported")
+            raise Unsupported(f"the file asks for {key[:80]!r} = {brief(value)}, which is not supported")
 
 
 def _eos_ids(metadata: Mapping[str, Value], rows: int) -> frozenset[int]:
@@ -143,7 +143,7 @@ def _eos_ids(metadata: Mapping[str, Value], rows: int) -> frozenset[int]:
         value = metadata.get(f"tokenizer.ggml.{name}_token_id")
         if value is not None:
             if type(value) is not int or not 0 <= value < rows:
-                raise BadModelFile(f"tokenizer.ggml.{name}_token_id must be in [0, {rows}), got {_brief(value)}")
+                raise BadModelFile(f"tokenizer.ggml.{name}_token_id must be in [0, {rows}), got {brief(value)}")
             ids.add(value)
     tokens, kinds = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
     if tokens is None:
