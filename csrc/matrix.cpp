@@ -136,6 +136,7 @@ Activations::Activations(int max_rows, int max_cols)
       q32_(buffer<int8_t>(checked_size(max_rows, max_cols))),
       q256_(buffer<int8_t>(checked_size(max_rows, max_cols))),
       scales32_(buffer<BlockScale>(checked_size(max_rows, max_cols) / kBlock + 1)),
+      offsets256_(buffer<int32_t>(checked_size(max_rows, max_cols) / 16 + 1)),
       scales256_(buffer<SuperBlockScale>(checked_size(max_rows, max_cols) / kSuperBlock + 1)) {}
 
 }  // namespace outpace

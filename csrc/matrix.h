@@ -43,13 +43,14 @@ struct BlockScale {
 // bits, and two of them meet their integer scales in one instruction.
 struct SuperBlockScale {
   float scale;
-  int32_t offsets[16];  // -32 times the sum of q over 16 inputs: what Q6_K's code 32 stands for
-  int16_t sums[8];      // of q over 32 inputs
+  int16_t sums[kBlocksOfSuper];  // of q over 32 inputs
 };
 constexpr int kMostAbsSum16 = 1023;
 
+// Rows of activations that meet an unpacked block of weights. Their int8 blocks lie side by side, [block][row][32].
+constexpr int kRowTile = 16;
+
 // Buffers for up to `max_rows` rows of up to `max_cols` columns; no allocation after construction.
-// The int8 forms of a row: [cols] in the row's order, and a scale for every block.
 struct Activations {
   Activations(int max_rows, int max_cols);  // throws std::invalid_argument, std::bad_alloc
   int rows = 0, cols = 0;
@@ -57,25 +58,31 @@ struct Activations {
 
   float* f32(int row) { return f32_.get() + row * f32_stride(); }  // [cols], 64-byte aligned
   const float* f32(int row) const { return f32_.get() + row * f32_stride(); }
-  int8_t* q32(int row) { return q32_.get() + row * q_stride(); }
-  const int8_t* q32(int row) const { return q32_.get() + row * q_stride(); }
-  int8_t* q256(int row) { return q256_.get() + row * q_stride(); }
-  const int8_t* q256(int row) const { return q256_.get() + row * q_stride(); }
-  BlockScale* scales32(int row) { return scales32_.get() + row * (q_stride() / kBlock); }
-  const BlockScale* scales32(int row) const { return scales32_.get() + row * (q_stride() / kBlock); }
-  SuperBlockScale* scales256(int row) { return scales256_.get() + row * (q_stride() / kSuperBlock); }
-  const SuperBlockScale* scales256(int row) const { return scales256_.get() + row * (q_stride() / kSuperBlock); }
-
-  // Of one row of the current shape, in elements.
   ptrdiff_t f32_stride() const { return (cols + 15) / 16 * 16; }
-  ptrdiff_t q_stride() const { return cols; }
+
+  // Where the int8 forms keep a block (or super-block) of a row; the next rows of its tile follow it.
+  int8_t* q32(int block, int row) const { return q32_.get() + kBlock * place(block, row, cols / kBlock); }
+  BlockScale* scale32(int block, int row) const { return scales32_.get() + place(block, row, cols / kBlock); }
+  int8_t* q256(int block, int row) const { return q256_.get() + kBlock * place(block, row, cols / kBlock); }
+  int32_t* offsets256(int block, int row) const {  // [2]: -32 times the sum of q over 16 inputs, for Q6_K's code 32
+    return offsets256_.get() + 2 * place(block, row, cols / kBlock);
+  }
+  SuperBlockScale* scale256(int super_block, int row) const {
+    return scales256_.get() + place(super_block, row, cols / kSuperBlock);
+  }
 
  private:
+  ptrdiff_t place(int block, int row, int blocks) const {
+    const int first = row / kRowTile * kRowTile, width = rows - first < kRowTile ? rows - first : kRowTile;
+    return static_cast<ptrdiff_t>(first) * blocks + block * width + (row - first);
+  }
+
   template <class T>
   using Buffer = std::unique_ptr<T[], void (*)(void*)>;
   Buffer<float> f32_;
   Buffer<int8_t> q32_, q256_;
   Buffer<BlockScale> scales32_;
+  Buffer<int32_t> offsets256_;
   Buffer<SuperBlockScale> scales256_;
 };
 

@@ -119,8 +119,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 // An activation as the kernels see it: rounded to int8 and back, or as it is.
 double represented(const Activations& x, ActivationKind kind, int row, int k) {
   switch (kind) {
-    case ActivationKind::int8_32: return double{x.scales32(row)[k / kBlock].scale} * x.q32(row)[k];
-    case ActivationKind::int8_256: return double{x.scales256(row)[k / kSuperBlock].scale} * x.q256(row)[k];
+    case ActivationKind::int8_32: return double{x.scale32(k / kBlock, row)->scale} * x.q32(k / kBlock, row)[k % kBlock];
+    case ActivationKind::int8_256: return double{x.scale256(k / kSuperBlock, row)->scale} * x.q256(k / kBlock, row)[k % kBlock];
     case ActivationKind::f32: break;
   }
   return x.f32(row)[k];
@@ -131,11 +131,11 @@ int smallest_cols(Format format) { return std::max(format_info(format).block, 32
 // Every kernel table against the portable one: the int8 forms and the outputs, bit for bit.
 void check_kernels_agree(const Matrix& w, Activations& x, const char* what) {
   const std::vector<float> expected = product(portable_kernels(), w, x);
-  const std::vector<int8_t> q32(x.q32(0), x.q32(0) + (x.wants_32 ? x.rows * x.cols : 0));
-  const std::vector<int8_t> q256(x.q256(0), x.q256(0) + (x.wants_256 ? x.rows * x.cols : 0));
+  const std::vector<int8_t> q32(x.q32(0, 0), x.q32(0, 0) + (x.wants_32 ? x.rows * x.cols : 0));
+  const std::vector<int8_t> q256(x.q256(0, 0), x.q256(0, 0) + (x.wants_256 ? x.rows * x.cols : 0));
   for (const Kernels* kernels : available_kernels()) {
-    if (same_bits(product(*kernels, w, x), expected) && std::equal(q32.begin(), q32.end(), x.q32(0)) &&
-        std::equal(q256.begin(), q256.end(), x.q256(0))) {
+    if (same_bits(product(*kernels, w, x), expected) && std::equal(q32.begin(), q32.end(), x.q32(0, 0)) &&
+        std::equal(q256.begin(), q256.end(), x.q256(0, 0))) {
       continue;
     }
     fail(__FILE__, __LINE__, std::string(kernels->name) + " differs from portable: " + format_info(w.format).name + " " +
@@ -215,12 +215,12 @@ TEST(matrix_quantises_activations_to_within_half_a_step) {
     for (int k = 0; k < 512; ++k) {
       const double error32 = std::abs(represented(x, ActivationKind::int8_32, row, k) - x.f32(row)[k]);
       const double error256 = std::abs(represented(x, ActivationKind::int8_256, row, k) - x.f32(row)[k]);
-      CHECK(error32 <= 0.50001 * x.scales32(row)[k / kBlock].scale);
-      CHECK(error256 <= 0.50001 * x.scales256(row)[k / kSuperBlock].scale);
+      CHECK(error32 <= 0.50001 * x.scale32(k / kBlock, row)->scale);
+      CHECK(error256 <= 0.50001 * x.scale256(k / kSuperBlock, row)->scale);
     }
     for (int k = 0; k < 512; k += 16) {
       int total = 0;
-      for (int i = k; i < k + 16; ++i) total += std::abs(x.q256(row)[i]);
+      for (int i = k; i < k + 16; ++i) total += std::abs(x.q256(k / kBlock, row)[i % kBlock]);
       CHECK(total <= kMostAbsSum16);
     }
   }

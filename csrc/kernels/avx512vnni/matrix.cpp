@@ -78,23 +78,30 @@ inline int most_abs_sum16(const int8_t* q) {
   return most;
 }
 
-void quantise_super_block(const float* x, int8_t* q, SuperBlockScale& out) {
+inline float quantise_super_block(const float* x, int8_t* q) {
   const float largest = largest_magnitude<16>(x);
-  if (!quantise_degenerate<16>(largest, out.scale, q)) {
-    out.scale = largest / 127.0f;
-    round_to_int8<16>(x, 127.0f / largest, q);
-    const int most = most_abs_sum16(q);
-    if (most > kMostAbsSum16) {
-      const float wider = largest * (static_cast<float>(most + 8) / static_cast<float>(kMostAbsSum16 - 9));
-      out.scale = wider / 127.0f;
-      round_to_int8<16>(x, 127.0f / wider, q);
-    }
-  }
-  for (int j = 0; j < 8; ++j) {
-    const int low = _mm512_reduce_add_epi32(load16(q + 32 * j));
-    const int high = _mm512_reduce_add_epi32(load16(q + 32 * j + 16));
-    out.offsets[2 * j] = -32 * low;
-    out.offsets[2 * j + 1] = -32 * high;
+  float scale;
+  if (quantise_degenerate<16>(largest, scale, q)) return scale;
+  round_to_int8<16>(x, 127.0f / largest, q);
+  const int most = most_abs_sum16(q);
+  if (most <= kMostAbsSum16) return largest / 127.0f;
+  const float wider = largest * (static_cast<float>(most + 8) / static_cast<float>(kMostAbsSum16 - 9));
+  round_to_int8<16>(x, 127.0f / wider, q);
+  return wider / 127.0f;
+}
+
+void quantise_super_block(Activations& x, int b, int row) {
+  int8_t q[kSuperBlock];
+  SuperBlockScale& out = *x.scale256(b, row);
+  out.scale = quantise_super_block(x.f32(row) + b * kSuperBlock, q);
+  for (int j = 0; j < kBlocksOfSuper; ++j) {
+    const int8_t* block = q + j * kBlock;
+    const int low = _mm512_reduce_add_epi32(load16(block)), high = _mm512_reduce_add_epi32(load16(block + 16));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(x.q256(b * kBlocksOfSuper + j, row)),
+                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block)));
+    int32_t* offsets = x.offsets256(b * kBlocksOfSuper + j, row);
+    offsets[0] = -32 * low;
+    offsets[1] = -32 * high;
     out.sums[j] = static_cast<int16_t>(low + high);
   }
 }
@@ -185,24 +192,52 @@ constexpr int kOffsetShift<PanelQ8_0> = 7;
 
 // -- products ---------------------------------------------------------------------------------------------------------
 
-constexpr int kRowTile = 16;  // rows of activations that meet an unpacked block
-
-struct alignas(64) Tile {
-  PairPs acc[kRowTile];
-};
-
-struct Rows {
+struct Rows {  // of one tile of the activations
   const Activations& x;
   int first, count;
 };
 
-template <int first, int count>
-inline void add_dots(const Pair (&steps)[kSteps], const int8_t* q, Pair& dot) {
-  for (int s = first; s < first + count; ++s) {
-    const __m512i four = _mm512_set1_epi32(*reinterpret_cast<const int*>(q + 4 * s));
-    dot.low = _mm512_dpbusd_epi32(dot.low, steps[s].low, four);
-    dot.high = _mm512_dpbusd_epi32(dot.high, steps[s].high, four);
+struct alignas(64) Outputs {
+  PairPs acc[kRowTile];
+};
+
+inline Pair broadcast(int32_t value) {
+  const __m512i lanes = _mm512_set1_epi32(value);
+  return {lanes, lanes};
+}
+
+inline void add_dot(Pair& dot, const Pair& weights, const int8_t* q) {
+  const __m512i four = _mm512_set1_epi32(*reinterpret_cast<const int*>(q));
+  dot.low = _mm512_dpbusd_epi32(dot.low, weights.low, four);
+  dot.high = _mm512_dpbusd_epi32(dot.high, weights.high, four);
+}
+
+// The dots with both halves of a block: two chains of instructions keep the multipliers busier than one.
+inline void dot_halves(const Pair (&steps)[kSteps], const int8_t* q, Pair& first, Pair& second) {
+  for (int s = 0; s < kSteps / 2; ++s) {
+    add_dot(first, steps[s], q + 4 * s);
+    add_dot(second, steps[s + 4], q + 4 * (s + 4));
   }
+}
+
+inline Pair dot_block(const Pair (&steps)[kSteps], const int8_t* q, Pair start) {
+  Pair second = broadcast(0);
+  dot_halves(steps, q, start, second);
+  return {_mm512_add_epi32(start.low, second.low), _mm512_add_epi32(start.high, second.high)};
+}
+
+inline PairPs to_f32(Pair x) { return {_mm512_cvtepi32_ps(x.low), _mm512_cvtepi32_ps(x.high)}; }
+
+inline PairPs operator*(PairPs a, __m512 b) { return {_mm512_mul_ps(a.low, b), _mm512_mul_ps(a.high, b)}; }
+
+inline PairPs operator*(PairPs a, PairPs b) { return {_mm512_mul_ps(a.low, b.low), _mm512_mul_ps(a.high, b.high)}; }
+
+inline PairPs fused(PairPs a, PairPs b, PairPs c) {
+  return {_mm512_fmadd_ps(a.low, b.low, c.low), _mm512_fmadd_ps(a.high, b.high, c.high)};
+}
+
+inline PairPs fused(PairPs a, __m512 b, PairPs c) {
+  return {_mm512_fmadd_ps(a.low, b, c.low), _mm512_fmadd_ps(a.high, b, c.high)};
 }
 
 template <class Block>
@@ -213,33 +248,27 @@ inline void prefetch_ahead(const Block& block) {
 }
 
 template <class Block>
-void multiply_blocks(const Block* blocks, int count, const Rows& rows, Tile& tile) {
-  for (int b = 0; b < count; ++b) {
-    const Block& block = blocks[b];
+void multiply_blocks(const Block* blocks, int count, const Rows& rows, Outputs& out) {
+  const int8_t* q = rows.x.q32(0, rows.first);
+  const BlockScale* x = rows.x.scale32(0, rows.first);
+  for (const Block* end = blocks + count; blocks != end; ++blocks) {
+    const Block& block = *blocks;
     prefetch_ahead(block);
     Pair steps[kSteps];
     unpack(block, steps);
     const PairPs scale = load_f16(block.scale);
     PairPs minimum;
     if constexpr (requires { block.minimum; }) minimum = load_f16(block.minimum);
-    const int8_t* q = rows.x.q32(rows.first) + b * kBlock;
-    const BlockScale* x_scale = rows.x.scales32(rows.first) + b;
-    for (int m = 0; m < rows.count; ++m, q += rows.x.q_stride(), x_scale += count) {
-      Pair dot = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (int m = 0; m < rows.count; ++m, q += kBlock, ++x) {
+      Pair start = broadcast(0);
       if constexpr (kOffsetShift<Block> != 0) {
-        dot.low = dot.high = _mm512_slli_epi32(_mm512_set1_epi32(x_scale->negated_sum), kOffsetShift<Block>);
+        start.low = start.high = _mm512_slli_epi32(_mm512_set1_epi32(x->negated_sum), kOffsetShift<Block>);
       }
-      add_dots<0, kSteps>(steps, q, dot);
-      const __m512 xs = _mm512_set1_ps(x_scale->scale);
-      PairPs acc = tile.acc[m];
-      acc.low = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot.low), _mm512_mul_ps(scale.low, xs), acc.low);
-      acc.high = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot.high), _mm512_mul_ps(scale.high, xs), acc.high);
+      const Pair dot = dot_block(steps, q, start);
+      out.acc[m] = fused(to_f32(dot), scale * _mm512_set1_ps(x->scale), out.acc[m]);
       if constexpr (requires { block.minimum; }) {
-        const __m512 sum = _mm512_set1_ps(x_scale->scaled_sum);
-        acc.low = _mm512_fmadd_ps(minimum.low, sum, acc.low);
-        acc.high = _mm512_fmadd_ps(minimum.high, sum, acc.high);
+        out.acc[m] = fused(minimum, _mm512_set1_ps(x->scaled_sum), out.acc[m]);
       }
-      tile.acc[m] = acc;
     }
   }
 }
@@ -250,63 +279,53 @@ struct alignas(64) Sums {
 };
 
 // dot += even * scale of the even sub-block + odd * scale of the odd one: both fit into 16 bits (SuperBlockScale).
-inline __m512i add_scaled(__m512i dot, __m512i even, __m512i odd, __m512i scales) {
+inline Pair add_scaled(Pair dot, Pair even, Pair odd, Pair scales) {
   constexpr __mmask32 kUpperHalves = 0xaaaaaaaa;
-  return _mm512_dpwssd_epi32(dot, _mm512_mask_blend_epi16(kUpperHalves, even, _mm512_slli_epi32(odd, 16)), scales);
+  const auto both = [](__m512i low, __m512i high) {
+    return _mm512_mask_blend_epi16(kUpperHalves, low, _mm512_slli_epi32(high, 16));
+  };
+  return {_mm512_dpwssd_epi32(dot.low, both(even.low, odd.low), scales.low),
+          _mm512_dpwssd_epi32(dot.high, both(even.high, odd.high), scales.high)};
 }
 
-inline Pair load_u8_as_16(const uint8_t (&pairs)[kPanelRows][2]) {
+inline Pair widen(const uint8_t (&pairs)[kPanelRows][2]) {
   const __m256i* from = reinterpret_cast<const __m256i*>(pairs);
   return {_mm512_cvtepu8_epi16(_mm256_load_si256(from)), _mm512_cvtepu8_epi16(_mm256_load_si256(from + 1))};
 }
 
-inline Pair load_s8_as_16(const int8_t (&pairs)[kPanelRows][2]) {
+inline Pair widen(const int8_t (&pairs)[kPanelRows][2]) {
   const __m256i* from = reinterpret_cast<const __m256i*>(pairs);
   return {_mm512_cvtepi8_epi16(_mm256_load_si256(from)), _mm512_cvtepi8_epi16(_mm256_load_si256(from + 1))};
 }
 
-inline void add_block(const PanelQ4_K& block, int j, const Rows& rows, int b, Sums& sums) {
+inline void add_sub_block(const PanelQ4_K& block, int j, const int8_t* q, const int32_t*, int rows, Sums& sums) {
   Pair steps[kSteps];
   unpack(block, j, steps);
-  const int8_t* q = rows.x.q256(rows.first) + b * kSuperBlock + j * kBlock;
   if (j % 2 == 0) {
-    for (int m = 0; m < rows.count; ++m, q += rows.x.q_stride()) {
-      Pair dot = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-      add_dots<0, kSteps>(steps, q, dot);
-      sums.part[m] = dot;
-    }
+    for (int m = 0; m < rows; ++m, q += kBlock) sums.part[m] = dot_block(steps, q, broadcast(0));
     return;
   }
-  const Pair scales = load_u8_as_16(block.scales[j / 2]);
-  for (int m = 0; m < rows.count; ++m, q += rows.x.q_stride()) {
-    Pair dot = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-    add_dots<0, kSteps>(steps, q, dot);
-    sums.dot[m].low = add_scaled(sums.dot[m].low, sums.part[m].low, dot.low, scales.low);
-    sums.dot[m].high = add_scaled(sums.dot[m].high, sums.part[m].high, dot.high, scales.high);
+  const Pair scales = widen(block.scales[j / 2]);
+  for (int m = 0; m < rows; ++m, q += kBlock) {
+    sums.dot[m] = add_scaled(sums.dot[m], sums.part[m], dot_block(steps, q, broadcast(0)), scales);
   }
 }
 
-inline void add_block(const PanelQ6_K& block, int j, const Rows& rows, int b, Sums& sums) {
+inline void add_sub_block(const PanelQ6_K& block, int j, const int8_t* q, const int32_t* offsets, int rows,
+                          Sums& sums) {
   Pair steps[kSteps];
   unpack(block, j, steps);
-  const Pair scales = load_s8_as_16(block.scales[j]);
-  const int8_t* q = rows.x.q256(rows.first) + b * kSuperBlock + j * kBlock;
-  const SuperBlockScale* x_scale = rows.x.scales256(rows.first) + b;
-  const ptrdiff_t stride = rows.x.q_stride();
-  for (int m = 0; m < rows.count; ++m, q += stride, x_scale += stride / kSuperBlock) {
-    Pair even, odd;
-    even.low = even.high = _mm512_set1_epi32(x_scale->offsets[2 * j]);
-    odd.low = odd.high = _mm512_set1_epi32(x_scale->offsets[2 * j + 1]);
-    add_dots<0, 4>(steps, q, even);
-    add_dots<4, 4>(steps, q, odd);
-    sums.dot[m].low = add_scaled(sums.dot[m].low, even.low, odd.low, scales.low);
-    sums.dot[m].high = add_scaled(sums.dot[m].high, even.high, odd.high, scales.high);
+  const Pair scales = widen(block.scales[j]);
+  for (int m = 0; m < rows; ++m, q += kBlock, offsets += 2) {
+    Pair even = broadcast(offsets[0]), odd = broadcast(offsets[1]);
+    dot_halves(steps, q, even, odd);
+    sums.dot[m] = add_scaled(sums.dot[m], even, odd, scales);
   }
 }
 
-inline Pair min_dots(const Pair (&minima)[4], const int16_t* sums) {
-  Pair dot = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-  for (int j = 0; j < 4; ++j) {
+inline Pair min_dot(const Pair (&minima)[kBlocksOfSuper / 2], const int16_t (&sums)[kBlocksOfSuper]) {
+  Pair dot = broadcast(0);
+  for (int j = 0; j < kBlocksOfSuper / 2; ++j) {
     const __m512i two = _mm512_set1_epi32(*reinterpret_cast<const int*>(sums + 2 * j));
     dot.low = _mm512_dpwssd_epi32(dot.low, minima[j].low, two);
     dot.high = _mm512_dpwssd_epi32(dot.high, minima[j].high, two);
@@ -315,33 +334,30 @@ inline Pair min_dots(const Pair (&minima)[4], const int16_t* sums) {
 }
 
 template <class Block>
-void multiply_super_blocks(const Block* blocks, int count, const Rows& rows, Tile& tile) {
+void multiply_super_blocks(const Block* blocks, int count, const Rows& rows, Outputs& out) {
   constexpr bool has_minima = requires(Block block) { block.minima; };
+  const int8_t* q = rows.x.q256(0, rows.first);
+  const int32_t* offsets = rows.x.offsets256(0, rows.first);
+  const SuperBlockScale* x = rows.x.scale256(0, rows.first);
   Sums sums;
-  for (int b = 0; b < count; ++b) {
-    const Block& block = blocks[b];
-    for (int m = 0; m < rows.count; ++m) sums.dot[m] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+  for (const Block* end = blocks + count; blocks != end; ++blocks) {
+    const Block& block = *blocks;
     prefetch_ahead(block);
-    for (int j = 0; j < kBlocksOfSuper; ++j) add_block(block, j, rows, b, sums);
+    for (int m = 0; m < rows.count; ++m) sums.dot[m] = broadcast(0);
+    for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count, offsets += 2 * rows.count) {
+      add_sub_block(block, j, q, offsets, rows.count, sums);
+    }
     const PairPs scale = load_f16(block.scale);
     PairPs minimum;
-    Pair minima[4];
+    Pair minima[kBlocksOfSuper / 2];
     if constexpr (has_minima) {
-      minimum = load_f16(block.minimum);
-      for (int j = 0; j < 4; ++j) minima[j] = load_u8_as_16(block.minima[j]);
+      minimum = load_f16(block.minimum) * _mm512_set1_ps(-1.0f);
+      for (int j = 0; j < kBlocksOfSuper / 2; ++j) minima[j] = widen(block.minima[j]);
     }
-    const SuperBlockScale* x_scale = rows.x.scales256(rows.first) + b;
-    for (int m = 0; m < rows.count; ++m, x_scale += count) {
-      PairPs part = {_mm512_mul_ps(scale.low, _mm512_cvtepi32_ps(sums.dot[m].low)),
-                     _mm512_mul_ps(scale.high, _mm512_cvtepi32_ps(sums.dot[m].high))};
-      if constexpr (has_minima) {
-        const Pair dot = min_dots(minima, x_scale->sums);
-        part.low = _mm512_fnmadd_ps(minimum.low, _mm512_cvtepi32_ps(dot.low), part.low);
-        part.high = _mm512_fnmadd_ps(minimum.high, _mm512_cvtepi32_ps(dot.high), part.high);
-      }
-      const __m512 xs = _mm512_set1_ps(x_scale->scale);
-      tile.acc[m].low = _mm512_fmadd_ps(part.low, xs, tile.acc[m].low);
-      tile.acc[m].high = _mm512_fmadd_ps(part.high, xs, tile.acc[m].high);
+    for (int m = 0; m < rows.count; ++m, ++x) {
+      PairPs part = scale * to_f32(sums.dot[m]);
+      if constexpr (has_minima) part = fused(minimum, to_f32(min_dot(minima, x->sums)), part);
+      out.acc[m] = fused(part, _mm512_set1_ps(x->scale), out.acc[m]);
     }
   }
 }
@@ -364,32 +380,32 @@ inline PairPs load_dense(const Bf16* column) {
 }
 
 template <class Weight>
-void multiply_dense(const Weight* weights, int count, const Rows& rows, Tile& tile) {
+void multiply_dense(const Weight* weights, int count, const Rows& rows, Outputs& out) {
   for (int k = 0; k < count; ++k, weights += kPanelRows) {
     const PairPs w = load_dense(weights);
     const float* x = rows.x.f32(rows.first) + k;
     for (int m = 0; m < rows.count; ++m, x += rows.x.f32_stride()) {
       const __m512 value = _mm512_set1_ps(*x);
-      tile.acc[m].low = _mm512_fmadd_ps(w.low, value, tile.acc[m].low);
-      tile.acc[m].high = _mm512_fmadd_ps(w.high, value, tile.acc[m].high);
+      out.acc[m].low = _mm512_fmadd_ps(w.low, value, out.acc[m].low);
+      out.acc[m].high = _mm512_fmadd_ps(w.high, value, out.acc[m].high);
     }
   }
 }
 
-void multiply_tile(const Matrix& w, int panel, const Rows& rows, Tile& tile) {
+void multiply_tile(const Matrix& w, int panel, const Rows& rows, Outputs& out) {
   const uint8_t* data = w.panel(panel);
   const int count = w.blocks();
   const auto as = [&]<class T>(T) { return reinterpret_cast<const T*>(data); };
   switch (w.format) {
-    case Format::f32: return multiply_dense(as(float{}), count, rows, tile);
-    case Format::f16: return multiply_dense(as(F16{}), count, rows, tile);
-    case Format::bf16: return multiply_dense(as(Bf16{}), count, rows, tile);
-    case Format::q4_0: return multiply_blocks(as(PanelQ4_0{}), count, rows, tile);
-    case Format::q4_1: return multiply_blocks(as(PanelQ4_1{}), count, rows, tile);
-    case Format::q5_0: return multiply_blocks(as(PanelQ5_0{}), count, rows, tile);
-    case Format::q8_0: return multiply_blocks(as(PanelQ8_0{}), count, rows, tile);
-    case Format::q4_k: return multiply_super_blocks(as(PanelQ4_K{}), count, rows, tile);
-    case Format::q6_k: return multiply_super_blocks(as(PanelQ6_K{}), count, rows, tile);
+    case Format::f32: return multiply_dense(as(float{}), count, rows, out);
+    case Format::f16: return multiply_dense(as(F16{}), count, rows, out);
+    case Format::bf16: return multiply_dense(as(Bf16{}), count, rows, out);
+    case Format::q4_0: return multiply_blocks(as(PanelQ4_0{}), count, rows, out);
+    case Format::q4_1: return multiply_blocks(as(PanelQ4_1{}), count, rows, out);
+    case Format::q5_0: return multiply_blocks(as(PanelQ5_0{}), count, rows, out);
+    case Format::q8_0: return multiply_blocks(as(PanelQ8_0{}), count, rows, out);
+    case Format::q4_k: return multiply_super_blocks(as(PanelQ4_K{}), count, rows, out);
+    case Format::q6_k: return multiply_super_blocks(as(PanelQ6_K{}), count, rows, out);
   }
 }
 
@@ -398,28 +414,28 @@ void multiply_tile(const Matrix& w, int panel, const Rows& rows, Tile& tile) {
 void quantise(Activations& x, int row0, int row1) {
   for (int row = row0; row < row1; ++row) {
     for (int b = 0; x.wants_32 && b < x.cols / kBlock; ++b) {
-      quantise_block(x.f32(row) + b * kBlock, x.q32(row) + b * kBlock, x.scales32(row)[b]);
+      quantise_block(x.f32(row) + b * kBlock, x.q32(b, row), *x.scale32(b, row));
     }
     for (int b = 0; x.wants_256 && b < x.cols / kSuperBlock; ++b) {
-      quantise_super_block(x.f32(row) + b * kSuperBlock, x.q256(row) + b * kSuperBlock, x.scales256(row)[b]);
+      quantise_super_block(x, b, row);
     }
   }
 }
 
 void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride) {
-  Tile tile;
+  Outputs out;
   for (int p = panel0; p < panel1; ++p) {
     const int lanes = w.rows - p * kPanelRows;
     const __mmask16 low = lanes >= 16 ? 0xffff : static_cast<__mmask16>((1u << lanes) - 1);
     const __mmask16 high = lanes >= 32 ? 0xffff : lanes <= 16 ? 0 : static_cast<__mmask16>((1u << (lanes - 16)) - 1);
     for (int row = 0; row < x.rows; row += kRowTile) {
       const Rows rows{x, row, x.rows - row < kRowTile ? x.rows - row : kRowTile};
-      for (int m = 0; m < rows.count; ++m) tile.acc[m] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-      multiply_tile(w, p, rows, tile);
-      float* out = y + row * y_stride + p * kPanelRows;
-      for (int m = 0; m < rows.count; ++m, out += y_stride) {
-        _mm512_mask_storeu_ps(out, low, tile.acc[m].low);
-        _mm512_mask_storeu_ps(out + 16, high, tile.acc[m].high);
+      for (int m = 0; m < rows.count; ++m) out.acc[m] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+      multiply_tile(w, p, rows, out);
+      float* to = y + row * y_stride + p * kPanelRows;
+      for (int m = 0; m < rows.count; ++m, to += y_stride) {
+        _mm512_mask_storeu_ps(to, low, out.acc[m].low);
+        _mm512_mask_storeu_ps(to + 16, high, out.acc[m].high);
       }
     }
   }

@@ -12,6 +12,7 @@
 // dot is the sum of weight code (less the format's offset) times activation, in the K formats times the sub-block's
 // integer scale; min_dot is the sum of integer minimum times the sub-block's sum of activations.
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -82,21 +83,32 @@ int most_abs_sum16(const int8_t* q) {
   return most;
 }
 
-void quantise_super_block(const float* x, int8_t* q, SuperBlockScale& out) {
+// Fills q[256] and returns the scale.
+float quantise_super_block(const float* x, int8_t* q) {
   const float largest = largest_magnitude(x, kSuperBlock);
-  if (!quantise_degenerate(largest, kSuperBlock, out.scale, q)) {
-    out.scale = largest / 127.0f;
-    round_to_int8(x, kSuperBlock, 127.0f / largest, q);
-    const int most = most_abs_sum16(q);
-    if (most > kMostAbsSum16) {
-      // Sixteen roundings move a sum by 8 at most, before and after; one more for those of the scale itself.
-      const float wider = largest * (static_cast<float>(most + 8) / static_cast<float>(kMostAbsSum16 - 9));
-      out.scale = wider / 127.0f;
-      round_to_int8(x, kSuperBlock, 127.0f / wider, q);
-    }
+  float scale;
+  if (quantise_degenerate(largest, kSuperBlock, scale, q)) return scale;
+  round_to_int8(x, kSuperBlock, 127.0f / largest, q);
+  const int most = most_abs_sum16(q);
+  if (most <= kMostAbsSum16) return largest / 127.0f;
+  // Sixteen roundings move a sum by 8 at most, before and after; one more for those of the scale itself.
+  const float wider = largest * (static_cast<float>(most + 8) / static_cast<float>(kMostAbsSum16 - 9));
+  round_to_int8(x, kSuperBlock, 127.0f / wider, q);
+  return wider / 127.0f;
+}
+
+void quantise_super_block(Activations& x, int b, int row) {
+  int8_t q[kSuperBlock];
+  SuperBlockScale& out = *x.scale256(b, row);
+  out.scale = quantise_super_block(x.f32(row) + b * kSuperBlock, q);
+  for (int j = 0; j < kBlocksOfSuper; ++j) {
+    const int8_t* block = q + j * kBlock;
+    std::copy_n(block, kBlock, x.q256(b * kBlocksOfSuper + j, row));
+    int32_t* offsets = x.offsets256(b * kBlocksOfSuper + j, row);
+    offsets[0] = -32 * sum(block, 16);
+    offsets[1] = -32 * sum(block + 16, 16);
+    out.sums[j] = static_cast<int16_t>(sum(block, kBlock));
   }
-  for (int j = 0; j < 16; ++j) out.offsets[j] = -32 * sum(q + 16 * j, 16);
-  for (int j = 0; j < 8; ++j) out.sums[j] = static_cast<int16_t>(sum(q + 32 * j, 32));
 }
 
 // -- products ---------------------------------------------------------------------------------------------------------
@@ -182,9 +194,9 @@ void multiply_blocks(const Panel& panel, const Activations& x, int row) {
   for (int b = 0; b < panel.count; ++b) {
     Codes codes;
     read_codes(blocks[b], codes);
-    const BlockScale& scale = x.scales32(row)[b];
+    const BlockScale& scale = *x.scale32(b, row);
     int32_t dot[kPanelRows] = {};
-    add_dots(codes, x.q32(row) + b * kBlock, kBlock, kOnes, dot);
+    add_dots(codes, x.q32(b, row), kBlock, kOnes, dot);
     for (int n = 0; n < kPanelRows; ++n) {
       acc[n] = fused(static_cast<float>(dot[n]), f16_to_f32(blocks[b].scale[n]) * scale.scale, acc[n]);
       if constexpr (requires { blocks[b].minimum; }) {
@@ -214,12 +226,12 @@ void multiply_super_blocks(const Panel& panel, const Activations& x, int row) {
   const Block* blocks = reinterpret_cast<const Block*>(panel.blocks);
   Lanes acc = {};
   for (int b = 0; b < panel.count; ++b) {
-    const SuperBlockScale& scale = x.scales256(row)[b];
+    const SuperBlockScale& scale = *x.scale256(b, row);
     int32_t dot[kPanelRows] = {}, min_dot[kPanelRows] = {};
     for (int j = 0; j < kBlocksOfSuper; ++j) {
       Codes codes;
       read_codes(blocks[b], j, codes);
-      add_dots(blocks[b], j, codes, x.q256(row) + b * kSuperBlock + j * kBlock, dot);
+      add_dots(blocks[b], j, codes, x.q256(b * kBlocksOfSuper + j, row), dot);
       if constexpr (requires { blocks[b].minima; }) {
         for (int n = 0; n < kPanelRows; ++n) min_dot[n] += blocks[b].minima[j / 2][n][j % 2] * scale.sums[j];
       }
@@ -270,10 +282,10 @@ PanelProduct panel_product(Format format) {
 void quantise(Activations& x, int row0, int row1) {
   for (int row = row0; row < row1; ++row) {
     for (int b = 0; x.wants_32 && b < x.cols / kBlock; ++b) {
-      quantise_block(x.f32(row) + b * kBlock, x.q32(row) + b * kBlock, x.scales32(row)[b]);
+      quantise_block(x.f32(row) + b * kBlock, x.q32(b, row), *x.scale32(b, row));
     }
     for (int b = 0; x.wants_256 && b < x.cols / kSuperBlock; ++b) {
-      quantise_super_block(x.f32(row) + b * kSuperBlock, x.q256(row) + b * kSuperBlock, x.scales256(row)[b]);
+      quantise_super_block(x, b, row);
     }
   }
 }
