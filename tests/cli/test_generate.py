@@ -20,9 +20,9 @@ Run = Callable[..., Result]
 FAST = ("--raw", "--max-tokens", "24", "--draft-length", "3")
 SAMPLED = (*FAST, "-t", "1", "--seed", "3")
 RECORD = {
-    "text", "tokens", "finish", "prompt_tokens", "tokens_per_step", "acceptance_rate", "accepted_by_position", "drafted",
-    "accepted", "operations_factor", "draft_bytes", "reproducible", "model", "engine", "drafter", "reason", "fault",
-    "rule", "seed", "threads", "seconds",
+    "text", "tokens", "finish", "prompt_tokens", "tokens_per_step", "acceptance_rate", "accepted_by_position",
+    "drafted", "accepted", "operations_factor", "draft_bytes", "reproducible", "model", "engine", "drafter", "reason",
+    "fault", "rule", "seed", "threads", "seconds",
 }  # fmt: skip
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outpace.cli import console, options
 from outpace.errors import UsageError
-from outpace.types import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,32 +46,11 @@ def kernels(
     The floor is max(bytes of weights and cache / bandwidth, multiply-adds / integer rate), with both ceilings
     measured in the same run. Times are medians of interleaved repeats.
     """
-    from outpace import models
-    from outpace.bench.kernels import PEER_CONTEXT, Work, measure
-    from outpace.bench.machine import NativeCeilings
-    from outpace.bench.peers import LlamaCpp
-    from outpace.native.loading import load_native, open_weights
+    from outpace.bench.compare import bench_kernels
 
     if not 0 <= seconds <= 3600:
         raise UsageError(f"seconds must be in [0, 3600], got {seconds}")
-    path = models.resolve(model)
-    with closing(open_weights(path)) as file:
-        work = Work.of(file)
-        target = load_native(file, threads=threads)
-    if peers and not path.is_file():
-        raise UsageError(f"--peers needs a GGUF file, which is all that llama.cpp reads, got {path}")
-    used = target.model.threads
-    with LlamaCpp(path, threads=used, context=PEER_CONTEXT) if peers else nullcontext() as peer:
-        report = measure(
-            cast(Target, target),
-            work,
-            NativeCeilings(used),
-            kernel=target.model.kernel,
-            threads=used,
-            seconds=seconds,
-            peer=peer,
-            progress=_progress(),
-        )
+    report = bench_kernels(model, threads=threads, peers=peers, seconds=seconds, progress=_progress())
     if as_json:
         console.print_json(report.record())
     else:

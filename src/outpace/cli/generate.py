@@ -14,7 +14,7 @@ from outpace.errors import UsageError
 
 if TYPE_CHECKING:
     from outpace.api import Model
-    from outpace.bench.compare import Comparison
+    from outpace.bench.speculation import Comparison
     from outpace.cli.stream import Writer
     from outpace.generation import Generation
     from outpace.result import Result
@@ -217,7 +217,7 @@ def summary(result: Result) -> str:
 
 
 def _compare(model: Model, request: Request, show: Show) -> None:
-    from outpace.bench.compare import Comparison
+    from outpace.bench.speculation import Comparison
     from outpace.cli.stream import Silent
 
     seeded = Request(request.prompt, request.settings | {"seed": options.seed_or_new(request.settings["seed"])})
