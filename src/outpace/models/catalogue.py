@@ -7,10 +7,12 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from outpace.errors import ModelNotFound
+
+_FILE = Path(__file__).with_name("catalogue.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,7 @@ class CatalogueModel:
 @cache
 def catalogue() -> Mapping[str, CatalogueModel]:
     """Returns name -> model, in the file's order."""
-    text = resources.files("outpace.models").joinpath("catalogue.toml").read_text(encoding="utf-8")
-    models = [_model(entry) for entry in tomllib.loads(text)["model"]]
+    models = [_model(entry) for entry in tomllib.loads(_FILE.read_text(encoding="utf-8"))["model"]]
     return {model.name: model for model in models}
 
 
