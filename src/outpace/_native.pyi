@@ -107,7 +107,7 @@ class FusedSampler:
     def __init__(
         self,
         greedy: bool,
-        inverse_temperature: float,
+        temperature: float,
         top_k: int,
         top_p: float,
         min_p: float,
@@ -115,4 +115,4 @@ class FusedSampler:
         choice: int,
     ) -> None: ...
     def draw(self, row: NDArray[np.float32], purpose: int, place: int, node: int) -> int: ...
-    def probs(self, row: NDArray[np.float32]) -> NDArray[np.float64] | None: ...
+    def probs(self, row: NDArray[np.float32], out: NDArray[np.float64]) -> bool: ...

@@ -1,0 +1,323 @@
+// Selection and drawing. Tokens are ordered by logit, then by lower id; every filter but min_p keeps a prefix of that
+// order, and min_p's kept set is one, too. So a filter is a search for the end of a prefix: a threshold narrows the
+// row down to few candidates by the largest logits of its blocks, and a quick-select finds the end among those.
+#include "sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "sampler_passes.h"
+
+namespace outpace {
+namespace {
+
+using sampling::NoiseKey;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kNegligible = -46;  // 2^x below 2^-45 is less than half a unit of weight, and rounds to 0
+
+// A token as one number, larger = earlier in the order. The weight is filled in when a sum needs it.
+struct Candidate {
+  uint64_t key;
+  int64_t weight;
+  friend bool operator>(const Candidate& a, const Candidate& b) { return a.key > b.key; }
+};
+
+uint64_t order_key(float logit, uint32_t id) {
+  const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);  // -0 becomes 0, which it ties with
+  const uint32_t ordered = bits >> 31 ? ~bits : bits | 0x80000000u;
+  return uint64_t{ordered} << 32 | static_cast<uint32_t>(~id);
+}
+uint32_t id_of(uint64_t key) { return ~static_cast<uint32_t>(key); }
+float logit_of(uint64_t key) {
+  const uint32_t ordered = static_cast<uint32_t>(key >> 32);
+  return std::bit_cast<float>(ordered >> 31 ? ordered & 0x7FFFFFFFu : ~ordered);
+}
+
+const SamplerPasses& passes() {
+#ifdef OUTPACE_X86_64
+  static const bool wide = std::string_view(choose_kernels().name) == "avx512vnni";
+  if (wide) return avx512vnni_sampler_passes();
+#endif
+  return portable_sampler_passes();
+}
+
+struct Scratch {
+  std::vector<float> replaced;  // a row without +inf
+  std::vector<float> maxima, sorted_maxima;
+  std::vector<Candidate> candidates;
+  std::vector<float> gathered;   // logits of one band of candidates
+  std::vector<int64_t> weights;  // and their weights
+};
+
+// One row under one set of parameters.
+class Row {
+ public:
+  Row(const float* row, int64_t n, const SamplerSettings& settings, Scratch& scratch)
+      : row_(row), n_(n), settings_(settings), scratch_(scratch), log2_scale_(sampling::kLog2E / settings.temperature) {
+    scratch_.maxima.resize(static_cast<size_t>((n + kSamplerBlock - 1) / kSamplerBlock));
+    valid_ = passes_.block_maxima(row_, n_, scratch_.maxima.data());
+    if (!valid_) return;
+    largest_ = *std::max_element(scratch_.maxima.begin(), scratch_.maxima.end());
+    valid_ = largest_ > -kInfinity;
+    if (largest_ == kInfinity) only_infinite();
+  }
+
+  bool valid() const { return valid_; }
+
+  uint32_t argmax() const {
+    const auto block = std::find(scratch_.maxima.begin(), scratch_.maxima.end(), largest_) - scratch_.maxima.begin();
+    return static_cast<uint32_t>(std::find(row_ + block * kSamplerBlock, row_ + n_, largest_) - row_);
+  }
+
+  // Whether every token of positive weight survives, so that no candidates are gathered.
+  bool unfiltered() const {
+    return (settings_.top_k == 0 || settings_.top_k >= n_) && settings_.top_p >= 1 && settings_.min_p <= 0;
+  }
+
+  // Leaves the survivors of the filters in `candidates()`, in no order, with their weights.
+  void filter();
+  std::vector<Candidate>& candidates() { return scratch_.candidates; }
+
+  uint32_t draw(const NoiseKey& key);
+  void probs(double* out);
+
+ private:
+  // +inf is the limit of large: those tokens share the law, all others have none.
+  void only_infinite() {
+    scratch_.replaced.resize(static_cast<size_t>(n_));
+    for (int64_t i = 0; i < n_; ++i) scratch_.replaced[static_cast<size_t>(i)] = row_[i] == kInfinity ? 0 : -kInfinity;
+    row_ = scratch_.replaced.data();
+    largest_ = 0;
+    passes_.block_maxima(row_, n_, scratch_.maxima.data());
+  }
+
+  double below_largest(float logit) const { return static_cast<double>(logit) - static_cast<double>(largest_); }
+  int64_t weight_of(float logit) const { return sampling::weight(below_largest(logit) * log2_scale_); }
+
+  // The block's 64 logits; a short last one is padded with -inf.
+  const float* whole_block(size_t block) {
+    const float* logits = row_ + block * kSamplerBlock;
+    if (static_cast<int64_t>(block + 1) * kSamplerBlock <= n_) return logits;
+    std::fill(std::copy(logits, row_ + n_, padded_), padded_ + kSamplerBlock, -kInfinity);
+    return padded_;
+  }
+
+  // A logit that no token of at least 2^exponent times the likeliest's weight is below; rounding errs to the low side.
+  float logit_at(double exponent) const {
+    const double logit = static_cast<double>(largest_) + exponent / log2_scale_;
+    const double slack = 1e-6 * (std::abs(logit) + std::abs(static_cast<double>(largest_)));
+    return static_cast<float>(std::max<double>(logit - slack, std::numeric_limits<float>::lowest()));
+  }
+
+  // Appends the tokens whose logits lie in [from, below), or [from, inf], and returns the sum of their weights.
+  int64_t gather(float from, float below);
+  void keep_largest(int64_t k);
+  // Of candidates [first, end), which all come after those before, keeps the fewest that reach `enough`.
+  void keep_reaching(size_t first, int64_t enough);
+  void gather_reaching(int64_t enough, double lowest);
+
+  void contest(uint64_t key, const NoiseKey& noise);
+
+  const SamplerPasses& passes_ = passes();
+  const float* row_;
+  int64_t n_;
+  const SamplerSettings& settings_;
+  Scratch& scratch_;
+  const double log2_scale_;
+  float padded_[kSamplerBlock];
+  float largest_ = 0;
+  bool valid_ = false;
+  double best_score_ = -std::numeric_limits<double>::infinity();
+  uint32_t best_id_ = 0;
+};
+
+int64_t Row::gather(float from, float below) {
+  std::vector<Candidate>& list = scratch_.candidates;
+  std::vector<float>& gathered = scratch_.gathered;
+  gathered.clear();
+  const size_t first = list.size();
+  for (size_t block = 0; block < scratch_.maxima.size(); ++block) {
+    if (scratch_.maxima[block] < from) continue;
+    const auto start = static_cast<uint32_t>(block * kSamplerBlock);
+    const float* logits = whole_block(block);
+    for (uint64_t mask = passes_.at_least(logits, from); mask != 0; mask &= mask - 1) {
+      const int i = std::countr_zero(mask);
+      if (logits[i] >= below) continue;
+      gathered.push_back(logits[i]);
+      list.push_back({order_key(logits[i], start + static_cast<uint32_t>(i)), 0});
+    }
+  }
+  scratch_.weights.resize(gathered.size());
+  passes_.weights(gathered.data(), std::ssize(gathered), largest_, log2_scale_, scratch_.weights.data());
+  int64_t sum = 0;
+  for (size_t i = 0; i < gathered.size(); ++i) sum += list[first + i].weight = scratch_.weights[i];
+  return sum;
+}
+
+void Row::keep_largest(int64_t k) {
+  std::vector<Candidate>& list = scratch_.candidates;
+  if (static_cast<int64_t>(list.size()) <= k) return;
+  std::nth_element(list.begin(), list.begin() + k, list.end(), std::greater<>());
+  list.resize(static_cast<size_t>(k));
+}
+
+void Row::keep_reaching(size_t first, int64_t enough) {
+  std::vector<Candidate>& list = scratch_.candidates;
+  const auto at = [&](size_t i) { return list.begin() + static_cast<ptrdiff_t>(i); };
+  size_t low = first, high = list.size();  // those before `low` are kept and do not suffice; those up to `high` do
+  while (high - low > 1) {
+    const size_t middle = low + (high - low) / 2;
+    std::nth_element(at(low), at(middle), at(high), std::greater<>());
+    int64_t upper = 0;
+    for (size_t i = low; i < middle; ++i) upper += list[i].weight;
+    if (upper >= enough) {
+      high = middle;
+    } else {
+      enough -= upper;
+      low = middle;
+    }
+  }
+  list.resize(high);
+}
+
+// The prefix of the whole row that reaches `enough`, less tokens that are surely below `lowest`.
+void Row::gather_reaching(int64_t enough, double lowest) {
+  float below = kInfinity;
+  // Bands of a factor of 16 in probability: the head of a language model's law is in the first two or three.
+  double exponent = std::log2(static_cast<double>(enough) / sampling::kUnitWeight) - 4;
+  while (true) {
+    const float from = logit_at(std::max(exponent, lowest));
+    const size_t first = scratch_.candidates.size();
+    const int64_t sum = gather(from, below);
+    if (sum >= enough) return keep_reaching(first, enough);
+    if (exponent <= lowest) return;
+    enough -= sum;
+    below = from;
+    exponent -= 4;
+  }
+}
+
+void Row::filter() {
+  std::vector<Candidate>& list = scratch_.candidates;
+  list.clear();
+  const int64_t least = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(settings_.min_p * sampling::kUnitWeight)));
+  const double lowest = std::max(kNegligible, settings_.min_p > 0 ? std::log2(settings_.min_p / 2) : kNegligible);
+  const bool filters_p = settings_.top_p < 1;
+  const auto enough = [&](int64_t total) {
+    return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(static_cast<double>(total) * settings_.top_p)));
+  };
+  if (settings_.top_k > 0 && settings_.top_k < n_) {
+    // Tokens too unlikely to be drawn may be missing from the k largest: their weight is 0.
+    float from = logit_at(kNegligible);
+    if (settings_.top_k <= static_cast<int64_t>(scratch_.maxima.size())) {
+      scratch_.sorted_maxima = scratch_.maxima;  // k blocks reach this, so k tokens do
+      const auto kth = scratch_.sorted_maxima.begin() + settings_.top_k - 1;
+      std::nth_element(scratch_.sorted_maxima.begin(), kth, scratch_.sorted_maxima.end(), std::greater<>());
+      from = std::max(from, *kth);
+    }
+    gather(from, kInfinity);
+    keep_largest(settings_.top_k);
+    int64_t total = 0;
+    for (const Candidate& candidate : list) total += candidate.weight;
+    if (filters_p) keep_reaching(0, enough(total));
+  } else if (filters_p) {
+    gather_reaching(enough(passes_.total_weight(row_, n_, largest_, log2_scale_)), lowest);
+  } else {
+    gather(logit_at(lowest), kInfinity);
+  }
+  std::erase_if(list, [&](const Candidate& candidate) { return candidate.weight < least; });
+}
+
+void Row::contest(uint64_t key, const NoiseKey& noise) {
+  const uint32_t id = id_of(key);
+  NoiseKey low_noise = noise;
+  ++low_noise.choice_and_purpose;  // the purpose after a Gumbel purpose holds its low bits
+  uint32_t high[4], low[4];
+  sampling::philox(id >> 2, noise, high);
+  const double x = below_largest(logit_of(key)) / settings_.temperature;
+  if (!sampling::could_reach(static_cast<float>(x * sampling::kLog2E), sampling::log2_tail_bound(high[id & 3]),
+                             static_cast<float>(best_score_ * sampling::kLog2E))) {
+    return;
+  }
+  sampling::philox(id >> 2, low_noise, low);
+  const uint64_t k = uint64_t{high[id & 3]} << 20 | low[id & 3] >> 12;
+  const double u = (static_cast<double>(k) + 0.5) * 0x1p-52;
+  const double score = x + -sampling::log(-sampling::log(u));
+  if (score > best_score_ || (score == best_score_ && id < best_id_)) {
+    best_score_ = score;
+    best_id_ = id;
+  }
+}
+
+uint32_t Row::draw(const NoiseKey& key) {
+  const uint32_t likeliest = argmax();
+  contest(order_key(row_[likeliest], likeliest), key);
+  if (!unfiltered()) {
+    filter();
+    for (const Candidate& candidate : scratch_.candidates) contest(candidate.key, key);
+    return best_id_;
+  }
+  const float reachable = logit_at(kNegligible);
+  for (size_t block = 0; block < scratch_.maxima.size(); ++block) {
+    if (scratch_.maxima[block] < reachable) continue;
+    const auto start = static_cast<uint32_t>(block * kSamplerBlock);
+    const float* logits = whole_block(block);
+    uint64_t mask =
+        passes_.contenders(logits, static_cast<uint32_t>(block), key, largest_, log2_scale_, best_score_);
+    for (; mask != 0; mask &= mask - 1) {
+      const int i = std::countr_zero(mask);
+      if (weight_of(logits[i]) > 0) contest(order_key(logits[i], start + static_cast<uint32_t>(i)), key);
+    }
+  }
+  return best_id_;
+}
+
+void Row::probs(double* out) {
+  if (!unfiltered()) {
+    filter();
+    int64_t total = 0;
+    for (const Candidate& candidate : scratch_.candidates) total += candidate.weight;
+    std::fill(out, out + n_, 0.0);
+    for (const Candidate& candidate : scratch_.candidates) {
+      out[id_of(candidate.key)] = static_cast<double>(candidate.weight) / static_cast<double>(total);
+    }
+    return;
+  }
+  const int64_t total = passes_.total_weight(row_, n_, largest_, log2_scale_);
+  passes_.divided_weights(row_, n_, largest_, log2_scale_, static_cast<double>(total), out);
+}
+
+}  // namespace
+
+static Scratch& scratch_of_thread() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+int64_t draw_token(const float* row, int64_t n, const SamplerSettings& settings, const sampling::NoiseKey& key) {
+  if (n < 1 || n > kMaxVocab) return -1;
+  Row view(row, n, settings, scratch_of_thread());
+  if (!view.valid()) return -1;
+  return settings.greedy ? view.argmax() : view.draw(key);
+}
+
+bool token_probs(const float* row, int64_t n, const SamplerSettings& settings, double* out) {
+  if (n < 1 || n > kMaxVocab) return false;
+  Row view(row, n, settings, scratch_of_thread());
+  if (!view.valid()) return false;
+  if (settings.greedy) {
+    std::fill(out, out + n, 0.0);
+    out[view.argmax()] = 1.0;
+  } else {
+    view.probs(out);
+  }
+  return true;
+}
+
+}  // namespace outpace
