@@ -23,7 +23,7 @@ def loads(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, o
     """Makes every command load the table; returns what it was asked to load."""
     asked: list[dict[str, object]] = []
 
-    def load(target: str, **options: object) -> Model:
+    def load(target: Path, **options: object) -> Model:
         asked.append({"target": target} | options)
         with closing(open_gguf(tiny_llama)) as file:
             text = Text.from_weights(file)
@@ -31,6 +31,7 @@ def loads(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, o
         return Model(TableTarget(320, order=1, spread=4.0, max_length=512), text, helper)
 
     monkeypatch.setattr("outpace.api.load", load)
+    monkeypatch.setattr("outpace.models.resolve", lambda name, **options: Path(name))
     return asked
 
 

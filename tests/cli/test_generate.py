@@ -61,7 +61,7 @@ def test_every_option_reaches_the_generation(run: Run, rule: str) -> None:
 
 def test_what_to_load_is_passed_on(run: Run, loads: list[dict[str, object]]) -> None:
     run("generate", "ab", *FAST, "--model", "big.gguf", "--draft", "small.gguf", "--threads", "2", "--context", "99")
-    assert loads == [{"target": "big.gguf", "draft": "small.gguf", "threads": 2, "context": 99}]
+    assert loads == [{"target": Path("big.gguf"), "draft": Path("small.gguf"), "threads": 2, "context": 99}]
 
 
 def test_a_draft_model_drafts(run: Run) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from outpace.cli import bench, chat, console, doctor, explain, generate
+from outpace.cli import bench, chat, console, doctor, explain, generate, models
 from outpace.errors import ModelNotFound, OutpaceError, Unsupported, UsageError, VocabularyMismatch
 
 MISTAKE, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -117,6 +117,7 @@ def root(
 
 generate.register(app)
 chat.register(app)
+models.register(app)
 explain.register(app)
 doctor.register(app)
 bench.register(app)

@@ -42,6 +42,7 @@ def examine(threads: int | None, measure: bool) -> dict[str, Any]:
     """Returns everything that the command shows."""
     import os
 
+    from outpace import models
     from outpace.bench import machine
 
     here, engine = machine.describe(), machine.engine()
@@ -64,18 +65,15 @@ def examine(threads: int | None, measure: bool) -> dict[str, Any]:
         "memory_bytes": here.memory_bytes,
         "available_bytes": here.available_bytes,
         "versions": machine.versions(),
+        "cache": str(models.cache_folder()),
+        "models": {model.name: str(model.path) for model in models.list_models() if model.path},
     }
 
 
 def _show(record: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+    out = console.stdout()
     for name, value in _rows(record):
-        table.add_row(name, value)
-    console.stdout().print(table)
+        out.print(f"{name:13} {value}", soft_wrap=True)
 
 
 def _rows(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -100,6 +98,8 @@ def _rows(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if record["bandwidth_gb_per_s"] is not None:
         yield "bandwidth", f"{record['bandwidth_gb_per_s']:.1f} GB/s read"
         yield "integer rate", f"{record['integer_gmac_per_s']:.0f} billion 8-bit multiply-adds/s"
+    yield "cache", record["cache"]
+    yield "models", ", ".join(record["models"]) or "none yet: outpace models pull smollm2-135m"
     yield (
         "versions",
         ", ".join(f"{name} {version or 'not installed'}" for name, version in record["versions"].items()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -227,16 +228,25 @@ def seed_or_new(seed: int | None) -> int:
 
 
 def load_model(name: str, *, draft: str | None, threads: int | None, context: int | None) -> outpace.api.Model:
-    """Returns the loaded model; on a terminal, one line says so while it lasts."""
+    """Returns the loaded model, fetched first where it is not here; on a terminal, one line says what goes on."""
     from outpace.api import load
 
+    path, draft_path = _here(name), None if draft is None else _here(draft)
     watched = sys.stderr.isatty()
     if watched:
         sys.stderr.write(f"loading {name} ...")
         sys.stderr.flush()
     try:
-        return load(name, draft=draft, threads=threads, context=context)
+        return load(path, draft=draft_path, threads=threads, context=context)
     finally:
         if watched:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+def _here(name: str) -> Path:
+    from outpace import models
+    from outpace.cli.pulling import pulling
+
+    with pulling(name) as progress:
+        return models.resolve(name, progress=progress)
