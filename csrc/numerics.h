@@ -32,8 +32,9 @@ static inline float scale(float x, float n) {
   return x * power(half) * power(exponent - half);
 }
 
-// e^x, relative error below 1.1e-7 (2^-23) where the result is normal; exp(0) is 1 exactly; overflows to infinity above 88.72, is
-// denormal below -87.33 and 0 below -103.98; NaN stays NaN. x = n ln 2 + r, |r| <= ln 2 / 2 and a minimax polynomial.
+// e^x, relative error below 1.1e-7 (an ulp at most) where the result is normal; exp(0) is 1 exactly. Infinite above
+// 88.72, denormal below -87.33, 0 below -103.98; NaN stays NaN. x = n ln 2 + r, |r| <= ln 2 / 2, and a minimax
+// polynomial in r.
 template <class V>
 static inline V exp(V x) {
   x = larger(V(-104.0f), x);
@@ -86,7 +87,7 @@ static inline uint16_t f32_to_f16(float x) {
   return static_cast<uint16_t>(sign | ((magnitude - (112u << 23) + 0xfffu + odd) >> 13));
 }
 
-// -- f64: for tables computed once ---------------------------------------------------------------------------------------
+// -- f64: for tables computed once ----------------------------------------------------------------------------------
 
 // e^x for |x| < 700, relative error below 4e-16.
 static inline double exp(double x) {

@@ -52,7 +52,8 @@ class ThreadPool {
   // from several threads wait for one another; a call from inside a job throws std::logic_error. Allocates nothing.
   template <class Job>
   void run(Job&& job) {
-    run_erased([](void* it, int thread, int threads) { (*static_cast<std::remove_reference_t<Job>*>(it))(thread, threads); },
+    using Body = std::remove_reference_t<Job>;
+    run_erased([](void* body, int thread, int threads) { (*static_cast<Body*>(body))(thread, threads); },
                const_cast<void*>(static_cast<const void*>(std::addressof(job))));
   }
 

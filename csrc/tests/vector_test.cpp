@@ -136,7 +136,9 @@ TEST(vector_to_f16_rounds_to_nearest_even_everywhere) {
   for (uint32_t half = 0; half < 0x10000u; ++half) {  // every f16, the midpoint to the next, and their neighbours
     const uint32_t bits = std::bit_cast<uint32_t>(numerics::f16_to_f32(static_cast<uint16_t>(half)));
     const uint32_t middle = half % 0x8000u < 0x400u ? 0u : 0x1000u;
-    for (const uint32_t offset : {0u, middle - 1, middle, middle + 1, 0x1fffu}) x.push_back(std::bit_cast<float>(bits + offset));
+    for (const uint32_t offset : {0u, middle - 1, middle, middle + 1, 0x1fffu}) {
+      x.push_back(std::bit_cast<float>(bits + offset));
+    }
   }
   for (int k = 0; k < 0x1000; ++k) x.push_back(static_cast<float>(k) * 0x1p-26f);  // quarters of the smallest denormal
   for (const float value : wild_floats(1 << 16, 4)) x.push_back(value);

@@ -1,8 +1,8 @@
 // Attention of one kv head for all queries of a request; portable/attention.cpp states the order of every operation.
 //
 // A query here is one head of one row. Blocks are the outer loop: a block of keys and values is read once for up to
-// kQueriesAtOnce queries, and inside it tiles of up to kTile queries share each load and conversion of a key or value. A lane
-// is a position in the scores and a channel in the values, so neither the size of a tile nor who else is in it
+// kQueriesAtOnce queries, and inside it tiles of up to kTile queries share each load and conversion of a key or value.
+// A lane is a position in the scores and a channel in the values, so neither the size of a tile nor who else is in it
 // changes an operation of a query.
 
 #include "attention.h"
@@ -43,13 +43,25 @@ struct Tile {
   alignas(64) float corrections[16];                 // bring sums over earlier blocks to the new largest score
 };
 
+// Rows of f16 that are read now, and those that are read next, which are fetched meanwhile: a block's keys, its
+// values, the next block's keys, and so on. Without that one row reads memory at a third of its rate.
+struct Stream {
+  const uint16_t *now, *next;
+  Stream from(ptrdiff_t offset) const { return {now + offset, next + offset}; }
+};
+
+inline void fetch(const uint16_t* line) { _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0); }
+
 // sums[t][v] += factors[t][k] * row k, for k in order.
 template <int T, int V>
-inline void multiply_rows(const float* const (&factors)[T], const uint16_t* rows, ptrdiff_t stride, int count,
+inline void multiply_rows(const float* const (&factors)[T], Stream rows, ptrdiff_t stride, int count,
                           F32x16 (&sums)[T][V]) {
-  for (int k = 0; k < count; ++k, rows += stride) {
+  for (int k = 0; k < count; ++k, rows = rows.from(stride)) {
     F32x16 row[V];
-    for (int v = 0; v < V; ++v) row[v] = load(rows + 16 * v);
+    for (int v = 0; v < V; ++v) {
+      row[v] = load(rows.now + 16 * v);
+      if (v % 2 == 0) fetch(rows.next + 16 * v);
+    }
     for (int t = 0; t < T; ++t) {
       const F32x16 factor(factors[t][k]);
       for (int v = 0; v < V; ++v) sums[t][v] = fused(factor, row[v], sums[t][v]);
@@ -59,7 +71,7 @@ inline void multiply_rows(const float* const (&factors)[T], const uint16_t* rows
 
 // Scores of the first 16 V positions of a block, for T queries.
 template <int T, int V>
-void score(Tile& tile, const uint16_t* keys, int head_dim) {
+void score(Tile& tile, Stream keys, int head_dim) {
   const float* factors[T];
   F32x16 sums[T][V];
   for (int t = 0; t < T; ++t) {
@@ -79,7 +91,7 @@ struct Area {
 
 // out += weight * value over the area's positions, 16 V channels; position 0 first corrects what is there.
 template <int T, int V>
-void accumulate(const Tile& tile, const uint16_t* values, int head_dim, Area area) {
+void accumulate(const Tile& tile, Stream values, int head_dim, Area area) {
   const float* factors[T];
   F32x16 sums[T][V];
   for (int t = 0; t < T; ++t) {
@@ -88,7 +100,7 @@ void accumulate(const Tile& tile, const uint16_t* values, int head_dim, Area are
     factors[t] = tile.weights[area.first + t] + area.begin;
     for (int v = 0; v < V; ++v) sums[t][v] = load(out + 16 * v) * correction;
   }
-  const uint16_t* rows = values + static_cast<ptrdiff_t>(area.begin) * head_dim + area.channel;
+  const Stream rows = values.from(static_cast<ptrdiff_t>(area.begin) * head_dim + area.channel);
   multiply_rows<T, V>(factors, rows, head_dim, area.end - area.begin, sums);
   for (int t = 0; t < T; ++t) {
     float* out = tile.queries[area.first + t]->out + area.channel;
@@ -96,8 +108,8 @@ void accumulate(const Tile& tile, const uint16_t* values, int head_dim, Area are
   }
 }
 
-using Score = void (*)(Tile&, const uint16_t*, int);
-using Accumulate = void (*)(const Tile&, const uint16_t*, int, Area);
+using Score = void (*)(Tile&, Stream, int);
+using Accumulate = void (*)(const Tile&, Stream, int, Area);
 
 template <size_t... I>
 constexpr auto score_variants(std::index_sequence<I...>) {
@@ -111,7 +123,7 @@ constexpr auto kScore = score_variants(std::make_index_sequence<kTile * kVectors
 constexpr auto kAccumulate = accumulate_variants(std::make_index_sequence<kTile * kVectors>());
 constexpr int variant(int queries, int vectors) { return (queries - 1) * kVectors + vectors - 1; }
 
-void score_tile(Tile& tile, const uint16_t* keys, int head_dim) {
+void score_tile(Tile& tile, Stream keys, int head_dim) {
   const int most = *std::max_element(tile.positions, tile.positions + tile.count);
   kScore[variant(tile.count, (most + 15) / 16)](tile, keys, head_dim);
 }
@@ -119,10 +131,11 @@ void score_tile(Tile& tile, const uint16_t* keys, int head_dim) {
 // Hides the scores of the positions that query t does not see and takes in the largest of the others.
 void find_largest(Tile& tile, int t) {
   float* scores = tile.weights[t];
-  F32x16 largest(-std::numeric_limits<float>::infinity());
+  const F32x16 hidden(-std::numeric_limits<float>::infinity());
+  F32x16 largest = hidden;
   for (int v = 0; v < kVectors; ++v) {
     const __mmask16 seen = first_lanes(tile.positions[t] - 16 * v);
-    const F32x16 visible = _mm512_mask_loadu_ps(F32x16(-std::numeric_limits<float>::infinity()).v, seen, scores + 16 * v);
+    const F32x16 visible = _mm512_mask_loadu_ps(hidden.v, seen, scores + 16 * v);
     store(scores + 16 * v, visible);
     largest = larger(visible, largest);
   }
@@ -149,7 +162,7 @@ void weigh_tile(Tile& tile) {
 }
 
 // What all queries of the tile see is added for all of them; the few positions that only some see, one by one.
-void accumulate_tile(const Tile& tile, const uint16_t* values, int head_dim) {
+void accumulate_tile(const Tile& tile, Stream values, int head_dim) {
   const int common = *std::min_element(tile.positions, tile.positions + tile.count);
   for (int channel = 0; channel < head_dim; channel += kStretch) {
     const int vectors = std::min(kVectors, (head_dim - channel) / 16);
@@ -178,9 +191,10 @@ void attend_block(const AttentionTask& task, Query* queries, int count, int bloc
       tile.queries[tile.count++] = &query;
     }
     if (tile.count == 0) return;
-    score_tile(tile, keys, task.head_dim);
+    const bool last = tile.queries[0]->visible <= start + kPagePositions;
+    score_tile(tile, {keys, values}, task.head_dim);
     weigh_tile(tile);
-    accumulate_tile(tile, values, task.head_dim);
+    accumulate_tile(tile, {values, last ? keys : task.key_block(tile.queries[0]->row, block + 1)}, task.head_dim);
   }
 }
 
@@ -211,6 +225,8 @@ void finish(const AttentionTask& task, Query* queries, int count) {
 }  // namespace
 
 void attend(const AttentionTask& task) {
+  constexpr int line = 32;  // f16
+  for (int i = 0; i < task.head_dim * kPagePositions; i += line) fetch(task.key_block(0, 0) + i);
   Query queries[kQueriesAtOnce];
   const int rows_at_once = std::max(1, kQueriesAtOnce / task.group);
   for (int row = 0; row < task.rows; row += rows_at_once) {
