@@ -150,7 +150,7 @@ TEST(model_prefills_more_rows_than_a_block_holds) {
 
 TEST(model_scores_a_row_alone_as_among_fifteen_others) {
   const TinyShape shape = quantised();
-  const auto model = tiny_model(shape, 2);
+  const auto model = tiny_model(shape, 2, choose_kernels());
   std::vector<Work> work;
   Rows expected;
   for (int i = 0; i < 16; ++i) {
@@ -172,15 +172,15 @@ static Ids path_to(const Ids& parents, int node) {
 }
 
 TEST(model_scores_a_tree_path_as_a_chain) {
-  const TinyShape shape = quantised();
-  const auto model = tiny_model(shape, 2);
+  const TinyShape shape;
+  const auto model = tiny_model(shape, 2, choose_kernels());
   for (const int length : {0, 5, 59, 62, 63, 64, 126, 127}) {  // the tree begins, ends or crosses at a page's border
     const Ids prompt = tiny_tokens(shape, length + 1, 3), nodes = tiny_tokens(shape, int(kTreeParents.size()), 4);
     Ids tokens = {prompt.back()};
     tokens.insert(tokens.end(), nodes.begin(), nodes.end());
+    const SharedSession base = prefilled(*model, slice(prompt, 0, length));
     for (int node = -1; node < int(nodes.size()); ++node) {
-      const SharedSession tree = prefilled(*model, slice(prompt, 0, length));
-      const SharedSession chain = prefilled(*model, slice(prompt, 0, length));
+      const SharedSession tree = base->fork(length), chain = base->fork(length);
       const Ids path = path_to(kTreeParents, node);
       Ids along = {prompt.back()};
       for (const int at : path) along.push_back(nodes[at]);

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from outpace.errors import TooLarge, Unsupported, UsageError
 from outpace.native.architecture import ARCHITECTURES, expected_tensors
 from outpace.native.gguf import open_gguf
 from outpace.native.machine import available_memory, usable_cores
+from outpace.native.safetensors import open_safetensors
 from outpace.native.weights import ModelConfig, TensorInfo, WeightFile
 from outpace.targets.native import NativeTarget
 
@@ -25,7 +26,7 @@ DEFAULT_CONTEXT = 8192
 MAX_HEAD_DIM = 512
 _CHUNK_BYTES = 2 << 20  # of the file, held beside the packed matrix by each packing thread
 _BLOCK_ROWS = 256  # rows that a forward pass takes at once
-_VECTORS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_VECTORS: Mapping[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 Packed: TypeAlias = _native.Matrix | _native.FileRows
 
@@ -53,11 +54,7 @@ def load_native(
 
 def open_weights(path: Path) -> WeightFile:
     """Returns the opened and checked GGUF file or safetensors folder."""
-    if path.is_dir():
-        from outpace.native.safetensors import open_safetensors
-
-        return open_safetensors(path)
-    return open_gguf(path)
+    return open_safetensors(path) if path.is_dir() else open_gguf(path)
 
 
 def _load(file: WeightFile, threads: int | None, context: int | None, kernel: str | None) -> NativeTarget:

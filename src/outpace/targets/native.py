@@ -1,9 +1,10 @@
-"""The C++ engine as a target: whatever the draft, a row's logits are those of one token at a time, to the last bit."""
+"""The C++ engine as a target: whatever the draft, a row has the logits of one token at a time, to the last bit."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from outpace import _native
 from outpace.errors import ContextOverflow, UsageError
 from outpace.native.weights import ModelConfig
 from outpace.targets.cache import Hidden, Prefix, PrefixStore
-from outpace.types import Context, Draft, Prompt, Scores, Verdict
+from outpace.types import Context, Draft, Prompt, Scores, TargetSession, Verdict
 
 PREFILL_SLICE = 256
 """Tokens that are prefilled in one call; between calls Python looks for signals."""
@@ -85,6 +86,7 @@ class NativeTarget:
         self.model = model
         self.config = config
         self.name = name
+        self.threads = model.threads
         self.vocab_size = config.vocab_size
         self.eos_ids = config.eos_ids
         self.max_length = model.context
@@ -123,26 +125,29 @@ class NativeTarget:
         context = Context(hidden=np.concatenate(hidden) if hidden else self._no_hidden(taps))
         return NativeSession(self, native, ids[-1], taps, hidden), context
 
-    def score_many(self, work: Sequence[tuple[NativeSession, Draft]]) -> list[Scores]:
+    def score_many(self, work: Sequence[tuple[TargetSession, Draft]]) -> list[Scores]:
         """Returns the scores of each draft: one forward over [last token] + nodes of every request.
 
         The arrays stay valid as long as they are referred to. Raises UsageError for a token that the model does not
         have, and when a draft does not fit in the context.
         """
-        taps = work[0][0].taps if work else ()
-        mixed = any(session.taps != taps for session, _ in work)
+        own = cast(
+            "Sequence[tuple[NativeSession, Draft]]", work
+        )  # sessions are scored by the target that opened them
+        taps = own[0][0].taps if own else ()
+        mixed = any(session.taps != taps for session, _ in own)
         if mixed:
-            taps = tuple(sorted({layer for session, _ in work for layer in session.taps}))
+            taps = tuple(sorted({layer for session, _ in own for layer in session.taps}))
         try:
             rows = self.model.score(
-                [(session._native, (session._last, *draft.tokens), draft.parents) for session, draft in work], taps
+                [(session._native, (session._last, *draft.tokens), draft.parents) for session, draft in own], taps
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
         if not taps:
             return [Scores(logits) for logits, _ in rows]
         scores = []
-        for (session, _), (logits, hidden) in zip(work, rows, strict=True):
+        for (session, _), (logits, hidden) in zip(own, rows, strict=True):
             if mixed and hidden is not None:
                 hidden = hidden[:, [taps.index(layer) for layer in session.taps]] if session.taps else None
             session._scored = hidden
@@ -158,7 +163,7 @@ class NativeTarget:
         return self.model.head(np.ascontiguousarray(hidden, np.float32))
 
     def profile_rows(self, rows: int, context: int = 128, repeats: int = 5) -> float:
-        """Returns the seconds that a pass over `rows` rows takes after `context` cached tokens, the best of several."""
+        """Returns the seconds of a pass over `rows` rows after `context` cached tokens, the best of several."""
         if not 1 <= rows + context <= self.max_length:
             raise UsageError(f"rows and context must fit in {self.max_length} positions, got {rows} and {context}")
         session = self.model.open()
