@@ -70,7 +70,7 @@ def default(parameter: Any) -> str:
 
 def cell(text: str) -> str:
     """Returns the text as one cell of a table."""
-    return " ".join(text.replace("|", "\\|").split())
+    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
 
 
 def main() -> None:

@@ -101,6 +101,17 @@ def test_ctrl_c_while_it_writes_ends_the_line_and_exits_130(tiny_llama: Path) ->
     assert seen.count("\x1b[3") == seen.count("\x1b[0m")
 
 
+def test_ctrl_c_at_the_prompt_of_a_chat_does_not_throw_the_conversation_away(tiny_llama: Path) -> None:
+    terminal = Terminal("chat", "-m", str(tiny_llama))
+    terminal.read_until(lambda seen: "> " in seen)
+    os.kill(terminal.process.pid, signal.SIGINT)
+    terminal.read_until(lambda seen: "Ctrl-D ends the conversation\r\n> " in seen)
+    os.write(terminal.master, b"\x04")
+    code, seen = terminal.end()
+    assert code == 0
+    assert "Traceback" not in seen
+
+
 def test_ctrl_c_in_a_chat_forgets_the_turn_and_goes_on(tiny_llama: Path) -> None:
     terminal = Terminal("chat", "-m", str(tiny_llama), "-t", "1", "--seed", "3", "--max-tokens", "400")
     terminal.read_until(lambda seen: "> " in seen)

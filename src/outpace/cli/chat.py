@@ -110,6 +110,11 @@ def _read(watched: bool) -> str | None:
         except EOFError:
             sys.stdout.write("\n")
             return None
+        except KeyboardInterrupt:
+            # It may have been meant for the answer that has just ended: the conversation is not thrown away.
+            sys.stdout.write("\n")
+            console.note("Ctrl-D ends the conversation")
+            return ""
     sys.stderr.write(PROMPT)
     sys.stderr.flush()
     line = sys.stdin.readline()
