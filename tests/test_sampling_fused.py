@@ -1,0 +1,95 @@
+"""The fused sampler gives the readable one's tokens and probabilities, bit for bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from outpace.sampling import Reference, SamplingParams
+
+_native = pytest.importorskip("outpace._native", reason="the native engine is not installed")
+from outpace.sampling import Fused  # noqa: E402
+
+TEMPERATURES = (0.0, 1e-4, 0.3, 1.0, 1.0, 1.5, 1e30, 1.7e308)
+TOP_P = (1.0, 1.0, 1e-9, 0.5, 0.9, 0.99, 1 - 2**-53)
+MIN_P = (0.0, 0.0, 2.0**-45, 1e-13, 0.05, 0.5, 1 - 2**-53)
+SIZES = (1, 2, 5, 63, 64, 65, 130, 1000, 5000)
+
+
+def rows(chance: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    normal = chance.normal(size=n) * chance.choice([0.1, 1, 3, 10])
+    banned = np.where(chance.random(n) < 0.7, -np.inf, normal)
+    banned[chance.integers(n)] = 0
+    one = np.full(n, -np.inf)
+    one[chance.integers(n)] = 1
+    return {
+        "normal": normal,
+        "ties": np.round(normal),
+        "uniform": np.zeros(n),
+        "signed zeros": 0.0 * chance.choice([-1, 1], size=n),
+        "banned": banned,
+        "one-hot": one,
+        "infinite": np.where(chance.random(n) < 0.1, np.inf, normal),
+        "huge": normal * 1e36,
+        "zipf": -np.log1p(chance.permutation(n)) * chance.choice([0.8, 1.2, 2]),
+    }
+
+
+def compare(seed: int, rounds: int) -> None:
+    chance = np.random.default_rng(seed)
+    for _ in range(rounds):
+        n = int(chance.choice(SIZES))
+        params = SamplingParams(
+            temperature=float(chance.choice(TEMPERATURES)),
+            top_k=int(chance.choice([0, 0, 1, 2, 5, 40, n, n + 3])),
+            top_p=float(chance.choice(TOP_P)),
+            min_p=float(chance.choice(MIN_P)),
+        )
+        key = (int(chance.integers(1 << 63)), int(chance.integers(1 << 24)))
+        readable, fused = Reference(params, *key), Fused(params, *key)
+        for name, logits in rows(chance, n).items():
+            row = logits.astype(np.float32)
+            place, node = int(chance.integers(1 << 32)), int(chance.integers(1 << 32))
+            for purpose in (0, 2):
+                drawn = readable.draw(row, purpose, place, node), fused.draw(row, purpose, place, node)
+                assert drawn[0] == drawn[1], (name, n, params, key)
+            assert np.array_equal(readable.probs(row), fused.probs(row)), (name, n, params)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_on_all_kinds_of_rows_and_parameters(seed: int) -> None:
+    compare(seed, rounds=60)
+
+
+@pytest.mark.parametrize("kernel", _native.kernels())
+def test_on_every_instruction_set(kernel: str) -> None:
+    code = "from test_sampling_fused import compare; compare(9, rounds=40)"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"OUTPACE_KERNEL": kernel, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("vocab", [49_152, 151_936])
+def test_on_the_vocabularies_of_real_models(vocab: int) -> None:
+    chance = np.random.default_rng(3)
+    row = (2.5 * chance.normal(size=vocab)).astype(np.float32)
+    for params in (SamplingParams(), SamplingParams(top_p=0.9), SamplingParams(0.8, 40, 0.95, 0.05)):
+        readable, fused = Reference(params, 5, 0), Fused(params, 5, 0)
+        assert [readable.draw(row, 0, place, 0) for place in range(5)] == [
+            fused.draw(row, 0, place, 0) for place in range(5)
+        ]
+        assert np.array_equal(readable.probs(row), fused.probs(row))
+
+
+def test_a_strided_row_is_read_as_it_is() -> None:
+    rows = np.random.default_rng(4).normal(size=(100, 3)).astype(np.float32)
+    params = SamplingParams()
+    assert Fused(params, 1, 0).draw(rows[:, 1], 0, 0, 0) == Reference(params, 1, 0).draw(rows[:, 1], 0, 0, 0)
