@@ -118,9 +118,16 @@ class Row {
   // Appends the tokens whose logits lie in [from, below), or [from, inf], and returns the sum of their weights.
   int64_t gather(float from, float below);
   void keep_largest(int64_t k);
-  // Of candidates [first, end), which all come after those before, keeps the fewest that reach `enough`.
-  void keep_reaching(size_t first, int64_t enough);
-  void gather_reaching(int64_t enough, double lowest);
+  // Of candidates [first, end), which all come after those before, keeps the fewest that reach `enough`. Returns the sum
+  // of [first, end) as kept but for its last.
+  int64_t keep_reaching(size_t first, int64_t enough);
+  // Gathers the prefix of the row that reaches `enough`, less tokens that are surely below 2^lowest. Returns the largest
+  // sum that would have been too little for it.
+  int64_t gather_reaching(int64_t enough, double lowest);
+  void gather_top_p(double lowest);
+  int64_t enough_of(double total) const {
+    return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(total * settings_.top_p)));
+  }
 
   void contest(uint64_t key, const NoiseKey& noise);
 
@@ -167,40 +174,51 @@ void Row::keep_largest(int64_t k) {
   list.resize(static_cast<size_t>(k));
 }
 
-void Row::keep_reaching(size_t first, int64_t enough) {
+int64_t Row::keep_reaching(size_t first, int64_t enough) {
   std::vector<Candidate>& list = scratch_.candidates;
   const auto at = [&](size_t i) { return list.begin() + static_cast<ptrdiff_t>(i); };
   size_t low = first, high = list.size();  // those before `low` are kept and do not suffice; those up to `high` do
+  int64_t before = 0;
   while (high - low > 1) {
     const size_t middle = low + (high - low) / 2;
     std::nth_element(at(low), at(middle), at(high), std::greater<>());
     int64_t upper = 0;
     for (size_t i = low; i < middle; ++i) upper += list[i].weight;
-    if (upper >= enough) {
+    if (before + upper >= enough) {
       high = middle;
     } else {
-      enough -= upper;
+      before += upper;
       low = middle;
     }
   }
   list.resize(high);
+  return before;
 }
 
-// The prefix of the whole row that reaches `enough`, less tokens that are surely below `lowest`.
-void Row::gather_reaching(int64_t enough, double lowest) {
+int64_t Row::gather_reaching(int64_t enough, double lowest) {
+  scratch_.candidates.clear();
+  int64_t before = 0;
   float below = kInfinity;
-  // Bands of a factor of 16 in probability: the head of a language model's law is in the first two or three.
-  double exponent = std::log2(static_cast<double>(enough) / sampling::kUnitWeight) - 4;
+  // Bands of falling probability; the head of a language model's law is in the first two.
+  double exponent = std::log2(static_cast<double>(enough) / sampling::kUnitWeight) - 8;
   while (true) {
     const float from = logit_at(std::max(exponent, lowest));
     const size_t first = scratch_.candidates.size();
     const int64_t sum = gather(from, below);
-    if (sum >= enough) return keep_reaching(first, enough);
-    if (exponent <= lowest) return;
-    enough -= sum;
+    if (before + sum >= enough) return before + keep_reaching(first, enough - before);
+    before += sum;
+    if (exponent <= lowest) return before;
     below = from;
-    exponent -= 4;
+    exponent -= 2;
   }
+}
+
+// The exact sum is needed only when the prefix differs between the ends of the interval that surely holds it.
+void Row::gather_top_p(double lowest) {
+  const double sum = passes_.approximate_sum(row_, n_, largest_, log2_scale_) * sampling::kUnitWeight;
+  const double slack = kSumError * sum + static_cast<double>(n_);  // every weight is rounded to an integer
+  if (gather_reaching(enough_of(sum + slack), lowest) < enough_of(sum - slack)) return;
+  gather_reaching(enough_of(static_cast<double>(passes_.total_weight(row_, n_, largest_, log2_scale_))), lowest);
 }
 
 void Row::filter() {
@@ -209,9 +227,6 @@ void Row::filter() {
   const int64_t least = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(settings_.min_p * sampling::kUnitWeight)));
   const double lowest = std::max(kNegligible, settings_.min_p > 0 ? std::log2(settings_.min_p / 2) : kNegligible);
   const bool filters_p = settings_.top_p < 1;
-  const auto enough = [&](int64_t total) {
-    return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(static_cast<double>(total) * settings_.top_p)));
-  };
   if (settings_.top_k > 0 && settings_.top_k < n_) {
     // Tokens too unlikely to be drawn may be missing from the k largest: their weight is 0.
     float from = logit_at(kNegligible);
@@ -225,9 +240,9 @@ void Row::filter() {
     keep_largest(settings_.top_k);
     int64_t total = 0;
     for (const Candidate& candidate : list) total += candidate.weight;
-    if (filters_p) keep_reaching(0, enough(total));
+    if (filters_p) keep_reaching(0, enough_of(static_cast<double>(total)));
   } else if (filters_p) {
-    gather_reaching(enough(passes_.total_weight(row_, n_, largest_, log2_scale_)), lowest);
+    gather_top_p(lowest);
   } else {
     gather(logit_at(lowest), kInfinity);
   }

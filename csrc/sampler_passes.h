@@ -10,11 +10,16 @@ namespace outpace {
 
 constexpr int kSamplerBlock = 64;  // tokens of a block: what one pass summarises or tests at a time
 
+constexpr double kSumError = 0x1p-17;
+
 // `largest` is the row's largest logit, finite; `log2_scale` is log2(e) / temperature. A token's weight is
 // round(2^44 2^((logit - largest) log2_scale)).
 struct SamplerPasses {
   // Writes the largest logit of every block; returns false if any logit is NaN.
   bool (*block_maxima)(const float* row, int64_t n, float* maxima);
+  // The sum of 2^((logit - largest) log2_scale), which is the weights' over 2^44, within kSumError of itself where only
+  // those above 2^-46 count. In float32: a quarter of the time of the exact sum.
+  double (*approximate_sum)(const float* row, int64_t n, float largest, double log2_scale);
   // The sum of the weights of all tokens.
   int64_t (*total_weight)(const float* row, int64_t n, float largest, double log2_scale);
   void (*weights)(const float* logits, int64_t n, float largest, double log2_scale, int64_t* out);

@@ -83,6 +83,37 @@ inline F64x8 shifted_weights(const float* logits, double largest, double log2_sc
   return x > kLowestExponent ? shifted : none;
 }
 
+// (logit - largest) log2_scale of 16 logits in float32. Halves cannot overflow, which at a huge temperature would matter.
+inline F32x16 scaled_log2(const float* logits, float largest, double log2_scale) {
+  return (load<F32x16>(logits) * 0.5f - largest * 0.5f) * static_cast<float>(2 * log2_scale);
+}
+
+// Of an exponent x above -46 the three roundings leave 46 * 3 * 2^-24, and the polynomial is off by 3e-7.
+double approximate_sum(const float* row, int64_t n, float largest, double log2_scale) {
+  constexpr float round = 0x1.8p23f;
+  F64x8 sums{};
+  for_each_block(row, n, [&](const float* logits, int64_t) {
+    F32x16 sum{};
+    for (int i = 0; i < kSamplerBlock; i += 16) {
+      const F32x16 x = larger(scaled_log2(logits + i, largest, log2_scale), F32x16{} - 126.0f);
+      const F32x16 shifted = x + round;
+      const F32x16 f = x - (shifted - round);
+      F32x16 series = f * 0x1.5f089p-10f + 0x1.3d107p-7f;
+      series = series * f + 0x1.c6af6cp-5f;
+      series = series * f + 0x1.ebf906p-3f;
+      series = series * f + 0x1.62e43p-1f;
+      series = series * f + 0x1.000002p+0f;
+      sum += std::bit_cast<F32x16>(std::bit_cast<I32x16>(series) + (std::bit_cast<I32x16>(shifted) << 23));
+    }
+    float lanes[16];
+    std::memcpy(lanes, &sum, sizeof lanes);
+    sums += widened(lanes) + widened(lanes + 8);
+  });
+  double total = 0;
+  for (int lane = 0; lane < 8; ++lane) total += sums[lane];
+  return total;
+}
+
 int64_t total_weight(const float* row, int64_t n, float largest, double log2_scale) {
   I64x8 sums{};
   for_each_block(row, n, [&](const float* logits, int64_t) {
@@ -154,17 +185,16 @@ uint64_t contenders(const float* logits, uint32_t block, const NoiseKey& key, fl
   for (int i = 0; i < kCounters; ++i) {
     for (int word = 0; word < 4; ++word) bounds[4 * i + word] = log2_tail_bound(words[word][i]);
   }
-  const float scale = static_cast<float>(log2_scale);
   const float best_log2 = static_cast<float>(best * kLog2E);
   I32x16 lanes[4];
   for (int quarter = 0; quarter < 4; ++quarter) {
-    const F32x16 x_log2 = (load<F32x16>(logits + 16 * quarter) - largest) * scale;
+    const F32x16 x_log2 = scaled_log2(logits + 16 * quarter, largest, log2_scale);
     lanes[quarter] = could_reach(x_log2, load<F32x16>(bounds + 16 * quarter), best_log2);
   }
   return mask_of(lanes);
 }
 
-constexpr SamplerPasses kPasses{block_maxima, total_weight, weights, divided_weights, at_least, contenders};
+constexpr SamplerPasses kPasses{block_maxima, approximate_sum, total_weight, weights, divided_weights, at_least, contenders};
 
 }  // namespace
 }  // namespace outpace::sampling
