@@ -83,8 +83,6 @@ class Budget:
         """Returns about the characters of a value's text. Raises SecurityError when it is beyond all bounds."""
         if isinstance(value, str):
             return len(value)
-        if isinstance(value, _VIEWS):
-            value = value.mapping
         if not isinstance(value, (list, tuple, dict)):
             return 1
         known = self._sizes.get(id(value))
@@ -184,7 +182,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 whole = sum(map(self.budget.full_size, (owner, *args) if kind is not dict else args))
                 self.budget.pay(whole + _blow_up(name, owner, args))
         self.budget.pay()
-        return self.hold(super().call(context, callee, *args, **kwargs))
+        result = super().call(context, callee, *args, **kwargs)
+        # A view would hide the size of its dictionary.
+        return self.hold(list(result) if isinstance(result, _VIEWS) else result)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         if super().wrap_str_format(value) is not None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import BadModelFile, Unsupported
 from outpace.native.architecture import check_tensors, config_from_gguf
-from outpace.native.metadata import StringArray, Value
+from outpace.native.metadata import StringArray, Value, quoted
 from outpace.native.rawfile import RawFile
 from outpace.native.weights import TensorInfo
 
@@ -217,8 +217,8 @@ def parse_header(data: bytes, size: int) -> Header:
     for i in range(keys):
         key = cursor.string(f"the name of key {i}", _MAX_NAME)
         if key in metadata:
-            raise BadModelFile(f"the key {key!r} appears twice")
-        metadata[key] = cursor.value(cursor.u32(f"the type of key {key!r}"), f"key {key!r}")
+            raise BadModelFile(f"the key {quoted(key)} appears twice")
+        metadata[key] = cursor.value(cursor.u32(f"the type of key {quoted(key)}"), f"key {quoted(key)}")
     infos, offsets = _tensors(cursor, tensors, metadata)
     return Header(MappingProxyType(metadata), MappingProxyType(infos), MappingProxyType(offsets))
 
@@ -236,7 +236,7 @@ def _tensors(
     for i in range(count):
         name = cursor.string(f"the name of tensor {i}", _MAX_NAME)
         if name in infos:
-            raise BadModelFile(f"the tensor {name!r} appears twice")
+            raise BadModelFile(f"the tensor {quoted(name)} appears twice")
         infos[name], offsets[name], form = _tensor(cursor, name, alignment)
         if not form.supported:
             unsupported[form.name] = name
@@ -245,39 +245,39 @@ def _tensors(
     for name in sorted(offsets, key=offsets.__getitem__):
         offsets[name] += data_start
         if offsets[name] < end:
-            raise BadModelFile(f"the tensors {previous!r} and {name!r} overlap")
+            raise BadModelFile(f"the tensors {quoted(previous)} and {quoted(name)} overlap")
         end, previous = offsets[name] + infos[name].nbytes, name
         if end > cursor.size:
-            raise BadModelFile(f"the tensor {name!r} ends at byte {end}, the file at {cursor.size}: truncated?")
+            raise BadModelFile(f"the tensor {quoted(name)} ends at byte {end}, the file at {cursor.size}: truncated?")
     if unsupported:
         supported = ", ".join(form.name for form in TENSOR_TYPES.values() if form.supported)
-        found = ", ".join(f"{form} ({name})" for form, name in list(unsupported.items())[:3])
+        found = ", ".join(f"{form} ({quoted(name)})" for form, name in list(unsupported.items())[:3])
         raise Unsupported(f"tensor type {found} is not supported; {supported} are: take a Q4_K_M or Q8_0 file")
     return infos, offsets
 
 
 def _tensor(cursor: _Cursor, name: str, alignment: int) -> tuple[TensorInfo, int, BlockFormat]:
-    dimensions = cursor.u32(f"the dimensions of {name!r}")
+    dimensions = cursor.u32(f"the dimensions of {quoted(name)}")
     if not 1 <= dimensions <= 4:
-        raise BadModelFile(f"the tensor {name!r} has {dimensions} dimensions, 1 to 4 make sense")
-    shape = [cursor.u64(f"the shape of {name!r}") for _ in range(dimensions)]
+        raise BadModelFile(f"the tensor {quoted(name)} has {dimensions} dimensions, 1 to 4 make sense")
+    shape = [cursor.u64(f"the shape of {quoted(name)}") for _ in range(dimensions)]
     if min(shape) == 0:
-        raise BadModelFile(f"the tensor {name!r} has the empty shape {shape}")
+        raise BadModelFile(f"the tensor {quoted(name)} has the empty shape {shape}")
     if dimensions > 2 and max(shape[2:]) > 1:
-        raise Unsupported(f"the tensor {name!r} has {dimensions} dimensions; only matrices are supported")
-    kind = cursor.u32(f"the type of {name!r}")
+        raise Unsupported(f"the tensor {quoted(name)} has {dimensions} dimensions; only matrices are supported")
+    kind = cursor.u32(f"the type of {quoted(name)}")
     if kind not in TENSOR_TYPES:
-        raise Unsupported(f"the tensor {name!r} has the unknown type {kind}; take a Q4_K_M or Q8_0 file")
+        raise Unsupported(f"the tensor {quoted(name)} has the unknown type {kind}; take a Q4_K_M or Q8_0 file")
     form = TENSOR_TYPES[kind]
     cols, rows = shape[0], shape[1] if dimensions > 1 else 1
     if cols % form.block:
-        raise BadModelFile(f"the tensor {name!r} has rows of {cols}, {form.name} needs a multiple of {form.block}")
-    offset = cursor.u64(f"the offset of {name!r}")
+        raise BadModelFile(f"the tensor {quoted(name)} has rows of {cols}, not a multiple of {form.block}")
+    offset = cursor.u64(f"the offset of {quoted(name)}")
     if offset % alignment:
-        raise BadModelFile(f"the tensor {name!r} is at {offset}, not a multiple of the alignment {alignment}")
+        raise BadModelFile(f"the tensor {quoted(name)} is at {offset}, not a multiple of the alignment {alignment}")
     nbytes = rows * (cols // form.block) * form.nbytes
     if offset + nbytes > cursor.size:
-        raise BadModelFile(f"the tensor {name!r} needs {nbytes} bytes at {offset}, the file has {cursor.size}")
+        raise BadModelFile(f"the tensor {quoted(name)} needs {nbytes} bytes at {offset}, the file has {cursor.size}")
     return TensorInfo(name, form.name, rows, cols, nbytes), offset, form
 
 

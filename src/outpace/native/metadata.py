@@ -45,3 +45,8 @@ class StringArray:
 
 
 Value: TypeAlias = "bool | int | float | str | NDArray[np.generic] | StringArray | list[Value]"
+
+
+def quoted(name: str) -> str:
+    """Returns a name from a file as it may stand in a message: escaped, and not too long."""
+    return repr(name if len(name) <= 80 else name[:77] + "...")
