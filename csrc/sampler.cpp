@@ -4,9 +4,12 @@
 #include "sampler.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -118,9 +121,10 @@ class Row {
   // Appends the tokens whose logits lie in [from, below), or [from, inf], and returns the sum of their weights.
   int64_t gather(float from, float below);
   void keep_largest(int64_t k);
-  // Of candidates [first, end), which all come after those before, keeps the fewest that reach `enough`. Returns the sum
-  // of [first, end) as kept but for its last.
+  // Of candidates [first, end), which all come after those before, keeps the fewest that reach `enough`, or all if they
+  // do not. Returns the sum of [first, end) as kept but for its last.
   int64_t keep_reaching(size_t first, int64_t enough);
+  static void narrow(std::span<Candidate>& range, int64_t& before, int64_t enough);
   // Gathers the prefix of the row that reaches `enough`, less tokens that are surely below 2^lowest. Returns the largest
   // sum that would have been too little for it.
   int64_t gather_reaching(int64_t enough, double lowest);
@@ -153,9 +157,10 @@ int64_t Row::gather(float from, float below) {
     if (scratch_.maxima[block] < from) continue;
     const auto start = static_cast<uint32_t>(block * kSamplerBlock);
     const float* logits = whole_block(block);
-    for (uint64_t mask = passes_.at_least(logits, from); mask != 0; mask &= mask - 1) {
+    uint64_t mask = passes_.at_least(logits, from);
+    if (scratch_.maxima[block] >= below) mask &= ~passes_.at_least(logits, below);
+    for (; mask != 0; mask &= mask - 1) {
       const int i = std::countr_zero(mask);
-      if (logits[i] >= below) continue;
       gathered.push_back(logits[i]);
       list.push_back({order_key(logits[i], start + static_cast<uint32_t>(i)), 0});
     }
@@ -174,29 +179,44 @@ void Row::keep_largest(int64_t k) {
   list.resize(static_cast<size_t>(k));
 }
 
+// Narrows the search by one histogram of 256 equal steps of the logit, a pass and a partition instead of a select.
+// `range` is all of the list that may hold the end of the prefix; those before it are kept and sum to `before`.
+void Row::narrow(std::span<Candidate>& range, int64_t& before, int64_t enough) {
+  const auto [most, least] = std::minmax_element(range.begin(), range.end(), std::greater<>());
+  const float low = logit_of(least->key), scale = 255.0f / (logit_of(most->key) - low);
+  const auto bucket = [&](const Candidate& c) { return static_cast<size_t>((logit_of(c.key) - low) * scale); };
+  if (!(scale < kInfinity)) return;
+  std::array<int64_t, 256> sums{};
+  for (const Candidate& candidate : range) sums[bucket(candidate)] += candidate.weight;
+  size_t last = 255;
+  while (last > 0 && before + sums[last] < enough) before += sums[last--];
+  const auto middle = std::partition(range.begin(), range.end(), [&](const auto& c) { return bucket(c) > last; });
+  const auto end = std::partition(middle, range.end(), [&](const auto& c) { return bucket(c) == last; });
+  range = {middle, end};
+}
+
 int64_t Row::keep_reaching(size_t first, int64_t enough) {
   std::vector<Candidate>& list = scratch_.candidates;
-  const auto at = [&](size_t i) { return list.begin() + static_cast<ptrdiff_t>(i); };
-  size_t low = first, high = list.size();  // those before `low` are kept and do not suffice; those up to `high` do
+  std::span<Candidate> range(list.begin() + static_cast<ptrdiff_t>(first), list.end());
   int64_t before = 0;
-  while (high - low > 1) {
-    const size_t middle = low + (high - low) / 2;
-    std::nth_element(at(low), at(middle), at(high), std::greater<>());
+  if (range.size() > 1024) narrow(range, before, enough);
+  while (range.size() > 1) {
+    const size_t half = range.size() / 2;
+    std::nth_element(range.begin(), range.begin() + static_cast<ptrdiff_t>(half), range.end(), std::greater<>());
     int64_t upper = 0;
-    for (size_t i = low; i < middle; ++i) upper += list[i].weight;
+    for (const Candidate& candidate : range.first(half)) upper += candidate.weight;
     if (before + upper >= enough) {
-      high = middle;
+      range = range.first(half);
     } else {
       before += upper;
-      low = middle;
+      range = range.subspan(half);
     }
   }
-  list.resize(high);
+  list.resize(static_cast<size_t>(range.data() + range.size() - list.data()));
   return before;
 }
 
 int64_t Row::gather_reaching(int64_t enough, double lowest) {
-  scratch_.candidates.clear();
   int64_t before = 0;
   float below = kInfinity;
   // Bands of falling probability; the head of a language model's law is in the first two.
@@ -213,12 +233,13 @@ int64_t Row::gather_reaching(int64_t enough, double lowest) {
   }
 }
 
-// The exact sum is needed only when the prefix differs between the ends of the interval that surely holds it.
+// The exact sum is needed only when the prefix differs between the ends of the interval that surely holds it; then what
+// the upper end gathers holds the prefix, too.
 void Row::gather_top_p(double lowest) {
   const double sum = passes_.approximate_sum(row_, n_, largest_, log2_scale_) * sampling::kUnitWeight;
   const double slack = kSumError * sum + static_cast<double>(n_);  // every weight is rounded to an integer
   if (gather_reaching(enough_of(sum + slack), lowest) < enough_of(sum - slack)) return;
-  gather_reaching(enough_of(static_cast<double>(passes_.total_weight(row_, n_, largest_, log2_scale_))), lowest);
+  keep_reaching(0, enough_of(static_cast<double>(passes_.total_weight(row_, n_, largest_, log2_scale_))));
 }
 
 void Row::filter() {
