@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections import deque
+from dataclasses import dataclass, field
 
 from outpace.errors import UsageError
 from outpace.types import PLAIN, Budget, Step
@@ -10,14 +11,29 @@ from outpace.types import PLAIN, Budget, Step
 ROW_COST = 0.06
 """A further row's cost in passes of one row, until it is measured."""
 
+LEAST_ROW_COST = 0.02
+"""What a further row costs at least, whatever noisy clocks say."""
+
 LONGEST = 15
 """Tokens in a draft at most: the target's kernels are laid out for up to 16 rows."""
 
-ALLOWANCE = 0.015
+ALLOWANCE = 0.01
 """Share of plain decoding's time that drafts may lose."""
 
 SAVINGS = 4.0
 """Plain passes that past gains can be worth to later losses."""
+
+LATE = 25
+"""Measurements of one count that are remembered; their median is robust against a machine that does other work."""
+
+FIRST_LOOKS = 3
+"""Plain passes that are measured before anything is drafted, once for each model."""
+
+SURE = 4
+"""Measurements of one count after which it is no longer looked up anew every round."""
+
+REFRESH = 16
+"""Rounds between look-ups of the cost curves."""
 
 PROBE = 2
 FIRST_GAP = 16
@@ -44,30 +60,26 @@ class FixedController:
 
 
 class CostCurve:
-    """Seconds by a count of rows or tokens: running estimates where measured, straight lines between and beyond.
+    """Seconds by a count of rows or tokens: late medians where measured, straight lines between and beyond.
 
-    An outlier moves an estimate by at most a twentieth; a lasting change is followed within some tens of rounds.
+    step_cost: the least that one more costs beyond what was measured, as a share of the smallest count's seconds.
     """
 
     def __init__(self, step_cost: float) -> None:
         self._step_cost = step_cost
+        self._late: dict[int, deque[float]] = {}
         self._seconds: dict[int, float] = {}
-        self._seen: dict[int, int] = {}
 
     def observe(self, count: int, seconds: float) -> None:
-        known = self._seconds.get(count)
-        seen = self._seen.get(count, 0) + 1
-        self._seen[count] = seen
-        if known is None:
-            self._seconds[count] = seconds
-        elif seen <= 4:  # the first passes are often slow ones
-            self._seconds[count] = min(known, seconds)
-        else:
-            self._seconds[count] = known + 0.1 * (min(max(seconds, 0.5 * known), 1.5 * known) - known)
+        late = self._late.get(count)
+        if late is None:
+            late = self._late[count] = deque(maxlen=LATE)
+        late.append(seconds)
+        self._seconds[count] = sorted(late)[len(late) // 2]
 
     def seen(self, count: int) -> int:
-        """Returns how often this count was measured."""
-        return self._seen.get(count, 0)
+        """Returns how often this count was measured, at most LATE."""
+        return len(self._late.get(count, ()))
 
     def __call__(self, count: int) -> float:
         """Returns the seconds expected; 0.0 while nothing is measured."""
@@ -80,10 +92,18 @@ class CostCurve:
             low, high = self._seconds[below], self._seconds[above]
             return low + (high - low) * (count - below) / (above - below)
         if below is not None:
-            return self._seconds[below] * (1 + self._step_cost * (count - below))
+            first = min(self._seconds)
+            slope = (self._seconds[below] - self._seconds[first]) / max(below - first, 1)
+            return self._seconds[below] + (count - below) * max(slope, self._step_cost * self._seconds[first])
         if above is not None:
             return self._seconds[above] / (1 + self._step_cost * (above - count))
         return 0.0
+
+
+def _drafting_curve() -> CostCurve:
+    curve = CostCurve(0.0)
+    curve.observe(0, 0.0)
+    return curve
 
 
 @dataclass(slots=True)
@@ -98,7 +118,7 @@ class CostProfile:
 
     def drafting(self, drafter: str) -> CostCurve:
         """Returns the curve of one drafter."""
-        return self.draft.setdefault(drafter, CostCurve(1.0))
+        return self.draft.setdefault(drafter, _drafting_curve())
 
 
 class Acceptance:
@@ -109,7 +129,7 @@ class Acceptance:
     """
 
     FADE = 0.98
-    PRIOR_WEIGHT = 2.0
+    PRIOR_WEIGHT = 4.0
 
     def __init__(self, first: float) -> None:
         self._first = first
@@ -120,9 +140,12 @@ class Acceptance:
         while len(self._tried) < drafted:
             self._right.append(0.0)
             self._tried.append(0.0)
+        # All fade, so that a position that looked poor once is not shunned for ever.
+        self._right = [right * self.FADE for right in self._right]
+        self._tried = [tried * self.FADE for tried in self._tried]
         for i in range(min(drafted, accepted + 1)):
-            self._right[i] = self._right[i] * self.FADE + (i < accepted)
-            self._tried[i] = self._tried[i] * self.FADE + 1
+            self._right[i] += i < accepted
+            self._tried[i] += 1
 
     def reached(self, length: int) -> list[float]:
         """Returns [length] the probability that each position is accepted, with all before it."""
@@ -164,6 +187,9 @@ class MeasuredController:
         self._ceiling = max(SAVINGS, patience)
         self._acceptance = Acceptance(0.7)
         self._load = 1
+        self._costs: list[float] = []
+        self._measured = 0  # longest draft that was measured; none is more than twice as long
+        self._until_refresh = 0
         self._asked = 0
         self._probing = False
         self._idle = 0
@@ -172,57 +198,72 @@ class MeasuredController:
         self._late_tokens = self._late_seconds = 0.0
 
     def budget(self, load: int) -> Budget:
-        self._load = load
         self._asked = 0
-        if self._score.seen(load) < 2:
+        if self._score.seen(load) < FIRST_LOOKS:
+            self._load = load
             return PLAIN  # the price of a plain pass is what all else is compared with
-        plain = self._score(load)
+        if self._until_refresh <= 0 or load != self._load:
+            self._refresh(load)
+        self._until_refresh -= 1
         self._probing = self._idle >= self._gap
         if self._probing:
             self._gap = min(2 * self._gap, LAST_GAP)
             self._idle = 0
             budget = Budget.chain(PROBE if self._self_limiting else self._first_length)
         else:
-            budget = self._deep(plain) if self._self_limiting else self._best(plain)
-        depth = budget.depth
-        while depth and self._cost(depth) - plain > self._ledger * plain:
+            budget = self._deep() if self._self_limiting else self._best()
+        depth = min(budget.depth, max(PROBE, 2 * self._measured))
+        plain = self._costs[0]
+        while depth and self._costs[depth] - plain > self._ledger * plain:
             depth -= 1
         self._asked = depth
-        return budget if depth == budget.depth else replace(budget, depth=depth, nodes=depth)
+        return budget if depth == budget.depth else Budget(depth, depth, budget.min_path_probability)
 
-    def _cost(self, depth: int) -> float:
-        """Returns the seconds of a round with drafts of this length in each request of the load."""
-        return self._score(self._load * (1 + depth)) + self._draft(depth)
+    def _refresh(self, load: int) -> None:
+        """Looks up [LONGEST + 1] the seconds of a round by draft length, in each request of the load."""
+        self._load = load
+        plain = self._score(load)
+        self._costs = [plain]
+        for d in range(1, LONGEST + 1):
+            score = max(self._score(load * (1 + d)), plain * (1 + LEAST_ROW_COST * d))
+            self._costs.append(score + self._draft(d))
+        self._until_refresh = REFRESH
 
-    def _deep(self, plain: float) -> Budget:
+    def _deep(self) -> Budget:
+        costs = self._costs
         typical = max(2, round(self._drafted / self._rounds)) if self._rounds else self._first_length
-        row = (self._cost(typical) - plain) / typical
-        rate = max(self._late_tokens / self._late_seconds if self._late_seconds else 0.0, 1 / plain)
+        row = (costs[typical] - costs[0]) / typical
+        rate = max(self._late_tokens / self._late_seconds if self._late_seconds else 0.0, 1 / costs[0])
         return Budget(LONGEST, LONGEST, max(0.0, min(1.0, rate * row)))
 
-    def _best(self, plain: float) -> Budget:
+    def _best(self) -> Budget:
         if self._rounds < 2:
             return Budget.chain(self._first_length)
-        best, length, expected = 1 / plain, 0, 1.0
+        best, length, expected = 1 / self._costs[0], 0, 1.0
         for i, path in enumerate(self._acceptance.reached(LONGEST), 1):
             expected += path
-            rate = expected / self._cost(i)
+            rate = expected / self._costs[i]
             if rate > best:
                 best, length = rate, i
         return Budget.chain(length)
 
     def observe(self, step: Step) -> None:
         drafted, accepted, seconds = step.drafted, step.accepted, step.seconds
-        self._score.observe(self._load * (1 + len(step.draft)), seconds.score + seconds.verify)
+        rows = self._load * (1 + len(step.draft))
+        self._score.observe(rows, seconds.score + seconds.verify)
         # A model's first draft also pays for its prefill, which says nothing of later ones.
         if self._asked and (self._rounds or self._self_limiting):
             self._draft.observe(drafted, seconds.draft)
+        if self._score.seen(rows) <= SURE:
+            self._until_refresh = 0
         if drafted:
+            self._measured = max(self._measured, drafted)
             self._learn(drafted, accepted, bool(step.finish))
         else:
             self._idle += 1
-        plain = self._score(self._load)
-        cost = self._cost(drafted) if drafted else plain
+        if self._until_refresh <= 0:
+            self._refresh(self._load)
+        plain, cost = self._costs[0], self._costs[min(drafted, LONGEST)]
         tokens = len(step.tokens)
         self._late_tokens = 0.95 * self._late_tokens + tokens
         self._late_seconds = 0.95 * self._late_seconds + cost

@@ -1,0 +1,199 @@
+"""Controllers, against simulated machines: passes and drafts cost what a formula says, and chance accepts.
+
+No clock is read: the Steps carry the seconds, so every figure here is exact and repeatable.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from outpace.control import LAST_GAP, LONGEST, Acceptance, CostCurve, CostProfile, FixedController, MeasuredController
+from outpace.drafters.ngram import NGramSession
+from outpace.errors import UsageError
+from outpace.types import EMPTY, Budget, Draft, Scores, Step, Timing, Verdict
+
+
+class Machine:
+    """seconds of a pass over n rows: 1 + row (n - 1); of a draft of d tokens: d token."""
+
+    def __init__(self, row, token=0.0, noise=0.0, seed=0):
+        self.row, self.token, self.noise = row, token, noise
+        self.rng = Random(seed)
+
+    def seconds(self, drafted):
+        noisy = 1 + self.noise * abs(self.rng.gauss(0, 1))
+        return Timing(self.token * drafted, (1 + self.row * drafted) * noisy, 0.0)
+
+
+def simulate(controller, machine, accepts, rounds, proposes=lambda i, budget: budget.depth):
+    """Returns (speed against plain, drafted a round) of `rounds` rounds; accepts(i) decides on a draft token."""
+    tokens = drafted = 0
+    seconds = 0.0
+    for i in range(rounds):
+        count = proposes(i, controller.budget(1))
+        right = 0
+        while right < count and accepts(i):
+            right += 1
+        time = machine.seconds(count)
+        step = Step(Draft.chain([0] * count), Verdict(tuple(range(right)), 0), (0,) * (right + 1), None, time)
+        controller.observe(step)
+        tokens += right + 1
+        drafted += count
+        seconds += (1 + machine.row * count) + machine.token * count
+    return tokens / seconds, drafted / rounds
+
+
+def free():
+    return MeasuredController(CostProfile(), "ngram", self_limiting=True)
+
+
+def costly(patience=16.0):
+    return MeasuredController(CostProfile(), "model", self_limiting=False, patience=patience)
+
+
+def best_length(alpha, row, token):
+    """The draft length with the highest speed-up, by Leviathan et al. 2023 with a cost for each row."""
+
+    def speed(g):
+        return sum(alpha**i for i in range(g + 1)) / (1 + (row + token) * g)
+
+    return max(range(LONGEST + 1), key=speed), max(map(speed, range(LONGEST + 1)))
+
+
+@pytest.mark.parametrize("row", [0.02, 0.1, 0.3, 1.0])
+@pytest.mark.parametrize("rounds", [128, 2000])
+def test_a_free_drafter_that_is_always_wrong_costs_at_most_three_percent(row, rounds):
+    speed, _ = simulate(free(), Machine(row, noise=0.1), lambda i: False, rounds)
+    assert speed >= 0.97
+
+
+@pytest.mark.parametrize(("row", "token"), [(0.05, 0.4), (0.1, 1.0)])
+def test_a_draft_model_that_is_always_wrong_is_given_up(row, token):
+    _, drafted = simulate(costly(), Machine(row, token), lambda i: False, 2000)
+    assert drafted < 0.1
+    speed, _ = simulate(costly(), Machine(row, token), lambda i: False, 5000)
+    assert speed >= 0.97
+
+
+def test_a_self_draft_of_equal_cost_is_not_used():
+    controller = costly()
+    simulate(controller, Machine(0.05, token=1.0), lambda i: True, 200)
+    assert [controller.budget(1).depth for _ in range(3)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.7, 0.9])
+@pytest.mark.parametrize(("row", "token"), [(0.03, 0.05), (0.1, 0.15), (0.03, 0.3)])
+def test_a_draft_models_length_comes_near_the_best(alpha, row, token):
+    rng = Random(3)
+    speed, _ = simulate(costly(), Machine(row, token, noise=0.05), lambda i: rng.random() < alpha, 3000)
+    _, best = best_length(alpha, row, token)
+    assert speed >= 0.94 * best
+
+
+def test_drafting_comes_back_when_the_text_turns():
+    rng = Random(1)
+    turned = 1500
+
+    def accepts(i):
+        return rng.random() < (0.9 if i >= turned else 0.0)
+
+    for controller in (free(), costly()):
+        machine = Machine(0.05, 0.0 if controller.budget(1).depth == LONGEST else 0.05)
+        simulate(controller, machine, lambda i: False, turned)
+        speed, _ = simulate(controller, machine, lambda i: rng.random() < 0.9, 2 * LAST_GAP)
+        assert speed > 1.5
+
+
+def test_good_drafts_are_not_held_back():
+    rng = Random(2)
+    speed, _ = simulate(free(), Machine(0.05), lambda i: rng.random() < 0.9, 1000)
+    assert speed > 0.9 * sum(0.9**i for i in range(LONGEST + 1)) / (1 + 0.05 * LONGEST)
+
+
+def text_speed(text, row):
+    """Returns the speed against plain of n-gram drafts under measured control, on a given text."""
+    controller, session, machine = free(), NGramSession(text[:50], 1), Machine(row, noise=0.05)
+    done, seconds = 50, 0.0
+    while done < len(text):
+        budget = controller.budget(1).clipped(len(text) - done - 1)
+        draft = session.propose(budget) if budget.depth else EMPTY
+        right = 0
+        while right < len(draft) and draft.tokens[right] == text[done + right]:
+            right += 1
+        tokens = tuple(text[done : done + right + 1])
+        step = Step(draft, Verdict(tuple(range(right)), tokens[-1]), tokens, None, machine.seconds(len(draft)))
+        controller.observe(step)
+        session.observe(step, Scores(None))
+        done += right + 1
+        seconds += 1 + row * len(draft)
+    return (len(text) - 50) / seconds
+
+
+@pytest.mark.parametrize("row", [0.03, 0.1, 0.2])
+def test_ngram_drafts_never_lose_on_random_text_and_win_on_repetitive_text(row):
+    rng = Random(5)
+    random_text = [rng.randrange(40) for _ in range(400)]
+    assert text_speed(random_text, row) >= 0.97
+    phrase = [rng.randrange(1000) for _ in range(60)]
+    repetitive = (phrase + [rng.randrange(1000) for _ in range(10)]) * 8
+    assert text_speed(repetitive, row) > 1.5
+
+
+def test_a_plain_pass_is_measured_before_anything_is_drafted():
+    controller = free()
+    assert controller.budget(1).depth == 0
+
+
+def test_costs_outlive_the_request_and_nothing_else_does():
+    profile = CostProfile()
+    first = MeasuredController(profile, "model", self_limiting=False)
+    simulate(first, Machine(0.05, 0.05), lambda i: False, 300)
+    second = MeasuredController(profile, "model", self_limiting=False)
+    assert second.budget(1).depth > 0
+
+
+def test_a_fixed_controller_does_as_told():
+    assert FixedController(5).budget(1) == Budget.chain(5)
+    assert FixedController(0).budget(3) == Budget.chain(0)
+    with pytest.raises(UsageError, match="draft_length must be at least 0"):
+        FixedController(-1)
+
+
+def test_a_cost_curve_is_a_line_where_nothing_was_measured():
+    curve = CostCurve(0.1)
+    assert curve(3) == 0.0
+    curve.observe(1, 2.0)
+    curve.observe(5, 4.0)
+    assert curve(1) == 2.0
+    assert curve(3) == 3.0
+    assert curve(7) == 5.0
+
+
+def test_outliers_do_not_move_a_cost_and_a_lasting_change_does():
+    curve = CostCurve(0.1)
+    for seconds in (50.0, 1.0, 1.0, 90.0, 1.0, 1.0, 70.0):
+        curve.observe(1, seconds)
+    assert curve(1) == 1.0
+    for _ in range(6):
+        curve.observe(1, 2.0)
+    assert curve(1) == 2.0
+
+
+def test_a_rejection_says_nothing_of_the_positions_after_it():
+    acceptance = Acceptance(0.7)
+    for _ in range(200):
+        acceptance.observe(3, 1)
+    first, second, third = acceptance.reached(3)
+    assert first > 0.9
+    assert second / first < 0.1
+    assert third / second == pytest.approx(second / first, rel=0.01)
+
+
+def test_the_reason_is_a_few_words():
+    controller = free()
+    assert controller.reason() == "nothing drafted"
+    simulate(controller, Machine(0.05), lambda i: i % 2 == 0, 50)
+    assert "tokens a draft" in controller.reason()
+    assert "of one" in controller.reason()
