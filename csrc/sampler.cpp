@@ -133,7 +133,9 @@ class Row {
     return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(total * settings_.top_p)));
   }
 
+  // Draws the token's noise and remembers it if it is the best so far.
   void contest(uint64_t key, const NoiseKey& noise);
+  void contest_all(const std::vector<Candidate>& candidates, const NoiseKey& noise);
 
   const SamplerPasses& passes_ = passes();
   const float* row_;
@@ -276,18 +278,31 @@ void Row::contest(uint64_t key, const NoiseKey& noise) {
   ++low_noise.choice_and_purpose;  // the purpose after a Gumbel purpose holds its low bits
   uint32_t high[4], low[4];
   sampling::philox(id >> 2, noise, high);
-  const double x = below_largest(logit_of(key)) / settings_.temperature;
-  if (!sampling::could_reach(static_cast<float>(x * sampling::kLog2E), sampling::log2_tail_bound(high[id & 3]),
-                             static_cast<float>(best_score_ * sampling::kLog2E))) {
-    return;
-  }
   sampling::philox(id >> 2, low_noise, low);
   const uint64_t k = uint64_t{high[id & 3]} << 20 | low[id & 3] >> 12;
   const double u = (static_cast<double>(k) + 0.5) * 0x1p-52;
+  const double x = below_largest(logit_of(key)) / settings_.temperature;
   const double score = x + -sampling::log(-sampling::log(u));
   if (score > best_score_ || (score == best_score_ && id < best_id_)) {
     best_score_ = score;
     best_id_ = id;
+  }
+}
+
+void Row::contest_all(const std::vector<Candidate>& candidates, const NoiseKey& noise) {
+  float logits[kSamplerBlock];
+  uint32_t ids[kSamplerBlock] = {};
+  for (size_t first = 0; first < candidates.size(); first += kSamplerBlock) {
+    const size_t count = std::min<size_t>(kSamplerBlock, candidates.size() - first);
+    std::fill(logits + count, logits + kSamplerBlock, -kInfinity);
+    for (size_t i = 0; i < count; ++i) {
+      logits[i] = logit_of(candidates[first + i].key);
+      ids[i] = id_of(candidates[first + i].key);
+    }
+    uint64_t mask = passes_.contenders_among(logits, ids, noise, largest_, log2_scale_, best_score_);
+    for (; mask != 0; mask &= mask - 1) {
+      contest(candidates[first + static_cast<size_t>(std::countr_zero(mask))].key, noise);
+    }
   }
 }
 
@@ -296,7 +311,7 @@ uint32_t Row::draw(const NoiseKey& key) {
   contest(order_key(row_[likeliest], likeliest), key);
   if (!unfiltered()) {
     filter();
-    for (const Candidate& candidate : scratch_.candidates) contest(candidate.key, key);
+    contest_all(scratch_.candidates, key);
     return best_id_;
   }
   const float reachable = logit_at(kNegligible);

@@ -30,6 +30,9 @@ struct SamplerPasses {
   // Bit i says whether token 64 * block + i could reach `best`, a value of (logit - largest) / temperature + noise.
   uint64_t (*contenders)(const float* logits, uint32_t block, const sampling::NoiseKey& key, float largest,
                          double log2_scale, double best);
+  // The same for 64 tokens anywhere in the row, given their ids and logits.
+  uint64_t (*contenders_among)(const float* logits, const uint32_t* ids, const sampling::NoiseKey& key, float largest,
+                               double log2_scale, double best);
 };
 
 const SamplerPasses& portable_sampler_passes();

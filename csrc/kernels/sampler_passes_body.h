@@ -171,6 +171,18 @@ uint64_t at_least(const float* logits, float from) {
   return mask_of(lanes);
 }
 
+// For 64 tokens with bounds on their noise: bit i = whether token i could reach `best`.
+inline uint64_t which_could_reach(const float* logits, const float* bounds, float largest, double log2_scale,
+                                  double best) {
+  const float best_log2 = static_cast<float>(best * kLog2E);
+  I32x16 lanes[4];
+  for (int quarter = 0; quarter < 4; ++quarter) {
+    const F32x16 x_log2 = scaled_log2(logits + 16 * quarter, largest, log2_scale);
+    lanes[quarter] = could_reach(x_log2, load<F32x16>(bounds + 16 * quarter), best_log2);
+  }
+  return mask_of(lanes);
+}
+
 // 16 counters at a time: word w of lane i belongs to token 4 i + w.
 uint64_t contenders(const float* logits, uint32_t block, const NoiseKey& key, float largest, double log2_scale,
                     double best) {
@@ -185,16 +197,23 @@ uint64_t contenders(const float* logits, uint32_t block, const NoiseKey& key, fl
   for (int i = 0; i < kCounters; ++i) {
     for (int word = 0; word < 4; ++word) bounds[4 * i + word] = log2_tail_bound(words[word][i]);
   }
-  const float best_log2 = static_cast<float>(best * kLog2E);
-  I32x16 lanes[4];
-  for (int quarter = 0; quarter < 4; ++quarter) {
-    const F32x16 x_log2 = scaled_log2(logits + 16 * quarter, largest, log2_scale);
-    lanes[quarter] = could_reach(x_log2, load<F32x16>(bounds + 16 * quarter), best_log2);
-  }
-  return mask_of(lanes);
+  return which_could_reach(logits, bounds, largest, log2_scale, best);
 }
 
-constexpr SamplerPasses kPasses{block_maxima, approximate_sum, total_weight, weights, divided_weights, at_least, contenders};
+uint64_t contenders_among(const float* logits, const uint32_t* ids, const NoiseKey& key, float largest,
+                          double log2_scale, double best) {
+  float bounds[kSamplerBlock];
+  for (int i = 0; i < kSamplerBlock; ++i) {
+    uint32_t out[4];
+    philox(ids[i] >> 2, key, out);
+    const uint32_t even = ids[i] & 2 ? out[2] : out[0], odd = ids[i] & 2 ? out[3] : out[1];
+    bounds[i] = log2_tail_bound(ids[i] & 1 ? odd : even);
+  }
+  return which_could_reach(logits, bounds, largest, log2_scale, best);
+}
+
+constexpr SamplerPasses kPasses{block_maxima, approximate_sum, total_weight,     weights,
+                                divided_weights, at_least,     contenders, contenders_among};
 
 }  // namespace
 }  // namespace outpace::sampling
