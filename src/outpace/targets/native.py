@@ -164,7 +164,7 @@ class NativeTarget:
 
     def profile_rows(self, rows: int, context: int = 128, repeats: int = 5) -> float:
         """Returns the seconds of a pass over `rows` rows after `context` cached tokens, the best of several."""
-        if not 1 <= rows + context <= self.max_length:
+        if rows < 1 or context < 0 or rows + context > self.max_length:
             raise UsageError(f"rows and context must fit in {self.max_length} positions, got {rows} and {context}")
         session = self.model.open()
         try:
