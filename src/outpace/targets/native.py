@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import cast
@@ -49,7 +50,7 @@ class NativeSession:
             self._hidden.append(self._scored[[0, *(node + 1 for node in verdict.path)]])
             self._scored = None
         self._last = verdict.next_token
-        self._target._make_room()
+        self._target._trim()
 
     def rewind(self, length: int, last: int) -> None:
         """Forgets what follows the first `length` cached tokens; `last` becomes the last committed token."""
@@ -95,6 +96,7 @@ class NativeTarget:
         self.weight_bytes = model.pass_bytes
         self.kv_bytes_per_token = model.page_bytes // _native.page_positions
         self._prefixes = PrefixStore()
+        self._storing = threading.Lock()  # held by whoever reads or changes the prefixes
         self._page_limit = -(-(cache_tokens or model.context) // _native.page_positions)
 
     def open(self, prompt: Prompt, taps: tuple[int, ...] = ()) -> tuple[NativeSession, Context]:
@@ -105,15 +107,13 @@ class NativeTarget:
         """
         ids = prompt.ids
         self._check(ids, taps)
-        prefix, reused = self._prefixes.longest(ids[:-1], taps)
         hidden: list[Hidden] = []
-        if prefix is None:
-            native = self.model.open()
-        else:
-            native = prefix.session.fork(reused)
-            if prefix.hidden is not None and taps:
+        with self._storing:
+            prefix, reused = self._prefixes.longest(ids[:-1], taps)
+            native = self.model.open() if prefix is None else prefix.session.fork(reused)
+            if prefix is not None and prefix.hidden is not None and taps:
                 hidden.append(prefix.hidden[:reused])
-        self._make_room((len(ids) - reused) // _native.page_positions + 1)
+            self._make_room((len(ids) - reused) // _native.page_positions + 1)
         try:
             for start in range(reused, len(ids) - 1, PREFILL_SLICE):
                 rows = self.model.prefill(native, ids[start : min(start + PREFILL_SLICE, len(ids) - 1)], taps)
@@ -202,10 +202,16 @@ class NativeTarget:
         length = native.length
         joined = np.concatenate(hidden) if hidden and length else None
         tokens = np.array(native.tokens, np.int32)
-        self._prefixes.add(Prefix(tokens, native.fork(length), taps if joined is not None else (), joined))
-        self._make_room()
+        with self._storing:
+            self._prefixes.add(Prefix(tokens, native.fork(length), taps if joined is not None else (), joined))
+            self._make_room()
+
+    def _trim(self) -> None:
+        if len(self._prefixes):
+            with self._storing:
+                self._make_room()
 
     def _make_room(self, pages: int = 0) -> None:
-        """Gives up prefixes until `pages` more fit; open sessions are never touched."""
+        """Gives up prefixes until `pages` more fit; open sessions are never touched. The caller holds the lock."""
         while len(self._prefixes) and self.model.pages_in_use + pages > self._page_limit:
             self._prefixes.drop_oldest()
