@@ -83,9 +83,8 @@ class Row {
     return (settings_.top_k == 0 || settings_.top_k >= n_) && settings_.top_p >= 1 && settings_.min_p <= 0;
   }
 
-  // Leaves the survivors of the filters in `candidates()`, in no order, with their weights.
+  // Leaves the survivors of the filters in the scratch's candidates, in no order, with their weights.
   void filter();
-  std::vector<Candidate>& candidates() { return scratch_.candidates; }
 
   uint32_t draw(const NoiseKey& key);
   void probs(double* out);
@@ -125,12 +124,12 @@ class Row {
   // do not. Returns the sum of [first, end) as kept but for its last.
   int64_t keep_reaching(size_t first, int64_t enough);
   static void narrow(std::span<Candidate>& range, int64_t& before, int64_t enough);
-  // Gathers the prefix of the row that reaches `enough`, less tokens that are surely below 2^lowest. Returns the largest
-  // sum that would have been too little for it.
+  // Gathers the prefix of the row that reaches `enough`, less tokens that are surely below 2^lowest. Returns the
+  // largest sum that would have been too little for it.
   int64_t gather_reaching(int64_t enough, double lowest);
   void gather_top_p(double lowest);
-  int64_t enough_of(double total) const {
-    return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(total * settings_.top_p)));
+  int64_t enough_of(double total) const {  // an upper end may pass the 63 bits that a true total keeps to
+    return static_cast<int64_t>(std::clamp(std::ceil(total * settings_.top_p), 1.0, 0x1p62 * 1.99));
   }
 
   // Draws the token's noise and remembers it if it is the best so far.

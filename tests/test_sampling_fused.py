@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from outpace.sampling import Reference, SamplingParams
+from outpace.sampling import MAX_VOCAB, Reference, SamplingParams
 
 _native = pytest.importorskip("outpace._native", reason="the native engine is not installed")
 from outpace.sampling import Fused  # noqa: E402
@@ -86,6 +86,13 @@ def test_on_the_vocabularies_of_real_models(vocab: int) -> None:
         assert [readable.draw(row, 0, place, 0) for place in range(5)] == [
             fused.draw(row, 0, place, 0) for place in range(5)
         ]
+        assert np.array_equal(readable.probs(row), fused.probs(row))
+
+
+def test_on_the_largest_row_whose_weights_fit() -> None:
+    row = np.zeros(MAX_VOCAB, dtype=np.float32)
+    for top_p in (0.5, 1 - 2**-53):
+        readable, fused = Reference(SamplingParams(top_p=top_p), 5, 0), Fused(SamplingParams(top_p=top_p), 5, 0)
         assert np.array_equal(readable.probs(row), fused.probs(row))
 
 

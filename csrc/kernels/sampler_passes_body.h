@@ -83,7 +83,7 @@ inline F64x8 shifted_weights(const float* logits, double largest, double log2_sc
   return x > kLowestExponent ? shifted : none;
 }
 
-// (logit - largest) log2_scale of 16 logits in float32. Halves cannot overflow, which at a huge temperature would matter.
+// (logit - largest) log2_scale of 16 logits in float32; halves cannot overflow, which a huge temperature would undo.
 inline F32x16 scaled_log2(const float* logits, float largest, double log2_scale) {
   return (load<F32x16>(logits) * 0.5f - largest * 0.5f) * static_cast<float>(2 * log2_scale);
 }
