@@ -129,7 +129,7 @@ class Row {
   int64_t gather_reaching(int64_t enough, double lowest);
   void gather_top_p(double lowest);
   int64_t enough_of(double total) const {  // an upper end may pass the 63 bits that a true total keeps to
-    return static_cast<int64_t>(std::clamp(std::ceil(total * settings_.top_p), 1.0, 0x1p62 * 1.99));
+    return static_cast<int64_t>(std::clamp(std::ceil(total * settings_.top_p), 1.0, 0x1.fffffffffffffp62));
   }
 
   // Draws the token's noise and remembers it if it is the best so far.
