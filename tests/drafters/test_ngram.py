@@ -103,7 +103,7 @@ def test_a_likely_path_is_drafted_further_than_an_unlikely_one():
 
 def test_matches_that_fail_are_not_drafted_from_until_they_are_old():
     one = session([1, 2, 9, 4] * 3 + [1, 2])
-    budget = Budget(1, 1, min_path_probability=0.3)
+    budget = Budget(1, 1, min_path_probability=0.4)
     while proposed := one.propose(budget):
         observe(one, proposed, 0, 3)
         assert len(one.history.tokens) < 60
@@ -113,7 +113,7 @@ def test_matches_that_fail_are_not_drafted_from_until_they_are_old():
         observe(one, EMPTY, 0, token)
     observe(one, EMPTY, 0, 1)
     observe(one, EMPTY, 0, 2)
-    assert one.acceptance(2) > 0.3
+    assert one.acceptance(2) > 0.4
 
 
 def test_what_is_accepted_raises_the_estimate_of_its_match_length():

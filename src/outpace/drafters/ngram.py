@@ -28,13 +28,13 @@ CANDIDATES = 16
 LONGEST = 12
 """Matches are told apart up to this length."""
 
-ACCEPTANCE = (0.0, 0.25, 0.40, 0.52, 0.60, 0.66, 0.70, 0.74, 0.77, 0.80, 0.82, 0.84, 0.86)
+ACCEPTANCE = (0.0, 0.26, 0.52, 0.62, 0.70, 0.75, 0.77, 0.78, 0.79, 0.80, 0.82, 0.87, 0.94)
 """[LONGEST + 1] how often the next token is right after a match of n tokens; a request then learns its own."""
 
-PRIOR_WEIGHT = 4.0
+PRIOR_WEIGHT = 8.0
 """The table above counts as this many observations."""
 
-HALF_LIFE = 96
+HALF_LIFE = 64
 """Committed tokens after which an observation counts half: what failed once is tried again."""
 
 
