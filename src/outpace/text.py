@@ -9,7 +9,6 @@ text cannot end its own turn or open another.
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from outpace.chat_template import ChatTemplate
 from outpace.errors import OutpaceError, Unsupported, UsageError
 from outpace.native.gguf import GgufFile
 from outpace.native.weights import WeightFile
+from outpace.special import SpecialTokens
 from outpace.stops import StopScanner
 from outpace.tokenizer import TokenModel, piece_bytes, token_model_from_folder, token_model_from_gguf
 from outpace.vocabulary import Kind, Vocabulary
@@ -40,9 +40,9 @@ class Text:
         plain = model.vocabulary.of_kind(Kind.USER_DEFINED)
         control = [*model.vocabulary.of_kind(Kind.CONTROL), *model.vocabulary.of_kind(Kind.UNKNOWN)]
         self._ids = {tokens[id]: id for id in (*plain, *control) if tokens[id]}
-        self._control = _Starts(tuple(tokens[id] for id in control if tokens[id]))
-        self._cut_plain = _alternatives([tokens[id] for id in plain])
-        self._cut_all = _alternatives(list(self._ids))
+        self._control = SpecialTokens([tokens[id] for id in control])
+        self._user_defined = SpecialTokens([tokens[id] for id in plain])
+        self._special = SpecialTokens(self._ids)
         self._pieces: dict[int, bytes] = {}
 
     @staticmethod
@@ -64,7 +64,7 @@ class Text:
         special: control tokens written in the text are meant; otherwise they are ordinary characters.
         Raises UsageError for text that is not Unicode (half of a surrogate pair).
         """
-        return self._with_prefix(self._cut(text, self._cut_all if special else self._cut_plain))
+        return self._with_prefix(self._cut(text, self._special if special else self._user_defined))
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
         """Returns the ids of a conversation, as the model's own template writes it.
@@ -73,9 +73,9 @@ class Text:
         Raises Unsupported without a template, BadModelFile when it fails, UsageError for a wrong message.
         """
         mark, template = self._mark(messages), self._chat_template()
-        marked = [{key: self._control.mark(value, mark) for key, value in message.items()} for message in messages]
+        marked = [{key: self._control.marked(value, mark) for key, value in message.items()} for message in messages]
         text = template.render(marked, add_generation_prompt=add_generation_prompt)
-        return self._with_prefix(self._cut(text, self._cut_all, mark))
+        return self._with_prefix(self._cut(text, self._special, mark))
 
     @property
     def has_chat_template(self) -> bool:
@@ -106,17 +106,15 @@ class Text:
     def _with_prefix(self, ids: list[int]) -> list[int]:
         return ids if tuple(ids[: len(self.prefix)]) == self.prefix else [*self.prefix, *ids]
 
-    def _cut(self, text: str, pattern: re.Pattern[str] | None, mark: str = "") -> list[int]:
-        """Returns the ids of a text cut at the tokens of `pattern`, none of which begins right after a mark."""
+    def _cut(self, text: str, special: SpecialTokens, mark: str = "") -> list[int]:
+        """Returns the ids of a text cut at its special tokens, none of which begins right after a mark."""
         _check_unicode(text)
         ids: list[int] = []
         done = 0
-        for found in pattern.finditer(text) if pattern else ():
-            if mark and text[found.start() - 1 : found.start()] == mark:
-                continue
-            ids += self._encode_piece(text[done : found.start()], mark)
-            ids.append(self._ids[found.group()])
-            done = found.end()
+        for start, end in special.find(text, mark):
+            ids += self._encode_piece(text[done:start], mark)
+            ids.append(self._ids[text[start:end]])
+            done = end
         return ids + self._encode_piece(text[done:], mark)
 
     def _encode_piece(self, piece: str, mark: str) -> list[int]:
@@ -157,38 +155,6 @@ class Text:
     def stream(self, stops: Sequence[str] = ()) -> TextStream:
         """Returns the text of a generation as it grows, which ends at the first stop string."""
         return TextStream(self, stops)
-
-
-class _Starts:
-    """Finds where in a text a control token starts, or would start if the text went on."""
-
-    def __init__(self, tokens: tuple[str, ...]) -> None:
-        self.tokens = tokens
-        self.longest = max(map(len, tokens), default=0)
-        self.first = re.compile("[" + re.escape("".join(sorted({t[0] for t in tokens}))) + "]") if tokens else None
-
-    def mark(self, text: str, mark: str) -> str:
-        """Returns the text with a mark before each such place, and at the front if it could finish a token."""
-        if self.first is None:
-            return text
-        out: list[str] = []
-        done = 0
-        if any(text.startswith(token[i:]) for token in self.tokens for i in range(1, len(token))):
-            out.append(mark)
-        for found in self.first.finditer(text):
-            at = found.start()
-            rest = text[at:] if len(text) - at < self.longest else ""
-            if text.startswith(self.tokens, at) or (rest and any(token.startswith(rest) for token in self.tokens)):
-                out += [text[done:at], mark]
-                done = at
-        out.append(text[done:])
-        return "".join(out)
-
-
-def _alternatives(tokens: list[str]) -> re.Pattern[str] | None:
-    """Returns a pattern of the tokens, the longest first, or None for none."""
-    longest_first = sorted((token for token in tokens if token), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
 
 def _check_unicode(text: str) -> None:
