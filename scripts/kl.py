@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Mean KL divergence of the native engine from an f32 reference on the same weights, beside llama.cpp's.
 
-    python scripts/kl.py MODEL [--tokens 2000] [--prompts data/spec_bench_dev.jsonl]
+    python scripts/kl.py MODEL [--tokens 2000] [--prompts FILE.jsonl ...]
 
 MODEL is a catalogue name or a GGUF file. For every position of the texts the law softmax(reference logits) is
 compared with softmax(engine logits): KL(reference || engine), in nats. llama.cpp's column needs the extra `peers`.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,8 @@ from outpace.text import Text
 from outpace.types import Draft, Prompt
 
 Floats = NDArray[np.float32]
-PROMPTS = Path(__file__).parents[1] / "data/spec_bench_dev.jsonl"
+DATA = Path(__file__).parents[1] / "data"
+PROMPTS = (DATA / "spec_bench_dev.jsonl", DATA / "humaneval_prompts.jsonl")
 CHUNK = 250  # tokens of a text: long enough for attention to matter, short enough for the reference
 
 
@@ -42,14 +43,22 @@ def kl(reference: Floats, engine: Floats) -> NDArray[np.float64]:
     return out
 
 
-def texts(path: Path, text: Text, tokens: int) -> Iterator[list[int]]:
-    """Yields chunks of CHUNK ids from the longest prompts of the file, `tokens` in all."""
-    prompts = [json.loads(line)["turns"][0] for line in path.read_text(encoding="utf-8").splitlines()]
-    for prompt in sorted(prompts, key=len, reverse=True)[: tokens // CHUNK]:
-        yield text.encode(prompt, special=False)[:CHUNK]
+def texts(paths: Sequence[Path], text: Text, tokens: int) -> Iterator[list[int]]:
+    """Yields chunks of CHUNK ids, `tokens` in all, from every task in turn: its prompts one after the other.
+
+    No two chunks share a beginning, so that one token's luck is not counted many times.
+    """
+    lines = [line for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    by_task: dict[str, list[str]] = {}
+    for record in map(json.loads, lines):
+        by_task.setdefault(record["task"], []).append(record["turns"][0])
+    streams = [text.encode("\n\n".join(prompts), special=False) for prompts in by_task.values()]
+    for number in range(tokens // CHUNK):
+        stream, start = streams[number % len(streams)], CHUNK * (number // len(streams))
+        yield stream[start : start + CHUNK]
 
 
-def measure(model: str, tokens: int = 2000, prompts: Path = PROMPTS, threads: int = 2) -> dict[str, object]:
+def measure(model: str, tokens: int = 2000, prompts: Sequence[Path] = PROMPTS, threads: int = 2) -> dict[str, object]:
     """Returns the mean KL of both engines; llama.cpp's and the ratio only where the extra is installed."""
     path = resolve(model)
     file = open_gguf(path)
@@ -87,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--tokens", type=int, default=2000)
-    parser.add_argument("--prompts", type=Path, default=PROMPTS)
+    parser.add_argument("--prompts", type=Path, nargs="+", default=PROMPTS)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     print(json.dumps(measure(options.model, options.tokens, options.prompts, options.threads)))

@@ -12,7 +12,7 @@ from first_light.common import DRAFT, EMBEDDED, file_of
 
 def divergence(name: str) -> Iterator[Outcome]:
     file_of(name)
-    record = kl.measure(name, tokens=2000)
+    record = kl.measure(name, tokens=4000)
     if "ratio" not in record:
         raise NotRun("llama.cpp's column needs the extra 'peers': pip install 'outpace[peers]'")
     yield Outcome(f"{name}, mean KL over {record['tokens']} tokens",
