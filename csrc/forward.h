@@ -49,6 +49,10 @@ class ForwardPass {
   void tap(int layer, int thread);
   const Activations& normalise(const std::vector<float>& weight, int thread);
   const Activations& quantised(Activations& shared, Activations& own, int thread);
+  template <class Each>
+  void each_projection(const LayerWeights& layer, int thread, Each&& each) const;
+  void fetch_projections(const LayerWeights& layer, int thread) const;
+  void fetch_share(const Matrix& w, int thread) const;
   void project(const LayerWeights& layer, const Activations& x, int thread);
   void rotate_and_store(const LayerWeights& weights, int layer, const Task& task, int head, Own& own);
   void attend(int layer, const Task& task, int head, Own& own);
