@@ -83,6 +83,31 @@ def test_user_defined_tokens_are_recognised_everywhere(tmp_path: Path) -> None:
         assert text.decode(ids) == "a<tool>b"
 
 
+def test_roles_that_look_like_half_a_control_token_reach_the_template(tmp_path: Path) -> None:
+    tokens, _, kinds = small_vocabulary()
+    named = {
+        "ggml__tokens": ["repo", *tokens[1:]],
+        "ggml__token_type": kinds,
+        "chat_template": "{{ messages[0].role == 'user' }}",
+    }
+    text = with_keys(tmp_path / "m.gguf", **named)
+    assert text.decode(text.render_chat(USER)) == "True"
+
+
+def test_texts_beyond_all_contexts_are_refused(text: Text) -> None:
+    with pytest.raises(UsageError, match="has 8388609 characters, at most 8388608"):
+        text.encode(" " * ((8 << 20) + 1), special=False)
+
+
+def test_pattern_that_we_do_not_know_is_refused(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "hf")
+    described = tokenizer_json()
+    described["pre_tokenizer"]["pretokenizers"].append({"type": "Split", "pattern": {"Regex": "(a+)+$"}})
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+    with pytest.raises(Unsupported, match=r"pattern '\(a\+\)\+\$' is not one that we know"):
+        Text.from_weights(open_safetensors(folder))
+
+
 def test_half_a_surrogate_pair_is_refused(text: Text) -> None:
     with pytest.raises(UsageError, match="half of a surrogate pair at character 2"):
         text.encode("ab\ud800", special=False)

@@ -15,11 +15,15 @@ from pathlib import Path
 from outpace.chat_template import ChatTemplate
 from outpace.errors import OutpaceError, Unsupported, UsageError
 from outpace.native.gguf import GgufFile
+from outpace.native.textfile import one_line
 from outpace.native.weights import WeightFile
 from outpace.special import SpecialTokens
 from outpace.stops import StopScanner
 from outpace.tokenizer import TokenModel, piece_bytes, token_model_from_folder, token_model_from_gguf
 from outpace.vocabulary import Kind, Vocabulary
+
+MAX_TEXT = 8 << 20
+"""Characters of one text: more than any context holds, and what the pre-tokenizers' patterns can take."""
 
 # One of these that occurs nowhere in a conversation marks the characters in it that must not start a control token.
 _MARKS = [chr(point) for point in (*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF8FF))]
@@ -73,9 +77,14 @@ class Text:
         Raises Unsupported without a template, BadModelFile when it fails, UsageError for a wrong message.
         """
         mark, template = self._mark(messages), self._chat_template()
-        marked = [{key: self._control.marked(value, mark) for key, value in message.items()} for message in messages]
+        marked = [{key: self._marked(key, value, mark) for key, value in message.items()} for message in messages]
         text = template.render(marked, add_generation_prompt=add_generation_prompt)
         return self._with_prefix(self._cut(text, self._special, mark))
+
+    def _marked(self, key: str, value: str, mark: str) -> str:
+        """Returns a part of a message with its control tokens marked; plain roles stay whole, templates compare them."""
+        plain = key == "role" and value.isidentifier() and value not in self._ids
+        return value if plain else self._control.marked(value, mark)
 
     @property
     def has_chat_template(self) -> bool:
@@ -108,7 +117,7 @@ class Text:
 
     def _cut(self, text: str, special: SpecialTokens, mark: str = "") -> list[int]:
         """Returns the ids of a text cut at its special tokens, none of which begins right after a mark."""
-        _check_unicode(text)
+        _check_text(text)
         ids: list[int] = []
         done = 0
         for start, end in special.find(text, mark):
@@ -121,8 +130,13 @@ class Text:
         piece = piece.replace(mark, "") if mark else piece
         if not piece:
             return []
-        ids: list[int] = self._tokenizer.encode(piece, add_special_tokens=False).ids
-        return ids
+        try:
+            ids: list[int] = self._tokenizer.encode(piece, add_special_tokens=False).ids
+            return ids
+        except BaseException as error:  # the library's panics are not Exceptions
+            if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
+                raise
+            raise UsageError(f"the text cannot be tokenised: {one_line(error)}") from None
 
     # out
 
@@ -157,7 +171,9 @@ class Text:
         return TextStream(self, stops)
 
 
-def _check_unicode(text: str) -> None:
+def _check_text(text: str) -> None:
+    if len(text) > MAX_TEXT:
+        raise UsageError(f"the text has {len(text)} characters, at most {MAX_TEXT} can be tokenised")
     try:
         text.encode()
     except UnicodeEncodeError as error:

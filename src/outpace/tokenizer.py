@@ -19,7 +19,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from outpace.errors import BadModelFile, ModelNotFound, Unsupported
-from outpace.native.metadata import StringArray, Value
+from outpace.native.metadata import StringArray, Value, quoted
 from outpace.native.textfile import one_line, parse_json, read_json, read_text
 from outpace.vocabulary import Kind, Vocabulary, end_of_generation
 
@@ -35,6 +35,23 @@ PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
     "qwen2": (_QWEN2,),
 }
 """GGUF's name of a pre-tokenizer -> patterns that cut a text into words, each applied to the last one's pieces."""
+
+_JSON_PATTERNS = frozenset(
+    (
+        _GPT2,
+        r"\p{N}",
+        r"\p{N}{1,3}",
+        r"[0-9]",
+        r"[0-9][0-9][0-9]",
+        *(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+            + digits
+            + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+            for digits in ("", "{1,3}")
+        ),
+    )
+)
+"""Patterns that a tokenizer.json may use: a hostile one could take the time of many texts for one."""
 
 
 def _byte_alphabet() -> dict[int, int]:
@@ -141,6 +158,7 @@ def token_model_from_folder(folder: Path) -> TokenModel:
     kind = _section(described, "model").get("type", "BPE")
     if kind != "BPE" or not _is_byte_level(described):
         raise Unsupported(f"{folder}: the tokenizer {_brief(kind)} is not supported; byte-level BPE is")
+    _check_patterns(described, folder)
     try:
         tokenizer = Tokenizer.from_str(text)
     except BaseException as error:  # the library's panics are not Exceptions
@@ -170,6 +188,19 @@ def _is_byte_level(described: Mapping[str, Any]) -> bool:
     decoder = described.get("decoder")
     parts = decoder.get("decoders", [decoder]) if isinstance(decoder, dict) else []
     return any(isinstance(part, dict) and part.get("type") == "ByteLevel" for part in parts)
+
+
+def _check_patterns(described: Mapping[str, Any], folder: Path) -> None:
+    rest: list[Any] = [described.get("pre_tokenizer"), described.get("normalizer")]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, dict):
+            pattern = node.get("Regex")
+            if pattern is not None and pattern not in _JSON_PATTERNS:
+                raise Unsupported(f"{folder}: the tokenizer's pattern {quoted(str(pattern))} is not one that we know")
+            rest += node.values()
+        elif isinstance(node, list):
+            rest += node
 
 
 def _json_vocabulary(tokenizer: Tokenizer, folder: Path) -> Vocabulary:

@@ -49,8 +49,11 @@ def _wheel_of(requirement: str, folder: Path) -> Path:
 
 
 def _download(requirements: list[str], size: int, folder: Path, progress: Progress) -> None:
-    """Runs pip once for all of them; its own temporary files lie in `folder` too, so that progress can be seen."""
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
+    """Runs pip once for all of them; its temporary files lie in `folder` too, so that progress can be seen.
+
+    -P: a pip.py in the current folder is not what is run.
+    """
+    command = [sys.executable, "-P", "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
     command += ["--no-input", "--disable-pip-version-check", "-d", str(folder), *requirements]
     log = folder / "pip.log"
     with log.open("wb") as output:
