@@ -82,11 +82,15 @@ size_t ForwardPass::bytes() const {
 void ForwardPass::plan(const std::vector<Session*>& sessions, int first) {
   tasks_.clear();
   split_ = false;
+  // Where the kv heads do not divide evenly among the threads, the rows of each session are divided, too.
+  const bool uneven = int(sessions.size()) * config_.kv_heads % threads_ != 0;
   int row = -first;  // of the session's first row, in this block
   for (Session* session : sessions) {
     const int begin = std::max(row, 0), end = std::min(row + session->staged(), rows_);
-    for (int at = begin; at < end; at += kTaskRows) {
-      tasks_.push_back({session, at - row, at, std::min(kTaskRows, end - at)});
+    const int part = std::clamp((end - begin + threads_ - 1) / threads_, 1, kTaskRows);
+    const int step = uneven ? part : kTaskRows;
+    for (int at = begin; at < end; at += step) {
+      tasks_.push_back({session, at - row, at, std::min(step, end - at)});
       split_ = split_ || at > begin;
     }
     if (begin < end && !session->is_chain()) {
