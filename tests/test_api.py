@@ -144,11 +144,12 @@ def test_all_mistakes_are_named_in_one_message(fake):
         ({"max_tokens": -3}, "max_tokens must be at least 1, got -3"),
         ({"stop": [""]}, "stop strings must be"),
         ({"raw": True, "system": "be brief"}, "raw"),
+        ({"prompt": []}, "a prompt must be a text or at least one message"),
     ],
 )
 def test_a_mistake_is_one_clear_sentence(fake, options, message):
     with pytest.raises(UsageError, match=message):
-        fake.generate(PROMPT, **options)
+        fake.generate(**({"prompt": PROMPT} | options))
 
 
 def test_a_drafter_named_that_cannot_be_used_is_an_error(tiny_llama):
@@ -258,6 +259,20 @@ def test_a_draft_with_a_padded_head_is_accepted(tiny_llama, tiny_qwen2):
         assert drafted.fault is None
         assert drafted.drafted > 0
         assert rule == "rejection" or drafted.tokens == plain.tokens
+
+
+def test_a_draft_of_a_shorter_context_drafts_until_the_text_outgrows_it(tiny_llama, tmp_path):
+    pytest.importorskip("outpace._native", reason="the native engine is not built")
+    from gguf_writer import Tiny, tiny_model
+
+    short = tiny_model(tmp_path / "short.gguf", Tiny(context=40))
+    model = outpace.load(tiny_llama, draft=short, context=100)
+    result = model.generate(PROMPT, raw=True, max_tokens=60, temperature=1, seed=2, draft_length=2)
+    assert result.drafted > 0
+    assert "the draft model's context holds 40 tokens" in result.fault
+    assert (
+        result.tokens == model.generate(PROMPT, raw=True, max_tokens=60, temperature=1, seed=2, drafter="none").tokens
+    )
 
 
 def test_acceptance_by_position_counts_the_drafts_that_reach_it():

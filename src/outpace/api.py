@@ -53,16 +53,19 @@ def load(
     scorer, text = _load(target, engine, threads, context)
     if draft is None:
         return Model(scorer, text, load_seconds=clock() - start)
-    helper, helper_text = _load(draft, engine, threads, context)
+    # A draft of a shorter context drafts until the text outgrows it.
+    helper, helper_text = _load(draft, engine, threads, context, clip=True)
     comparison = compare(text.vocabulary, helper_text.vocabulary)
     if not comparison.usable:
         raise VocabularyMismatch(f"{helper.name} cannot draft for {scorer.name}: {comparison}")
     return Model(scorer, text, helper, load_seconds=clock() - start)
 
 
-def _load(name: str | os.PathLike[str], engine: str, threads: int | None, context: int | None) -> tuple[Target, Text]:
+def _load(
+    name: str | os.PathLike[str], engine: str, threads: int | None, context: int | None, *, clip: bool = False
+) -> tuple[Target, Text]:
     path = models.resolve(os.fspath(name))
-    loaded: tuple[Target, Text] = ENGINES.get(engine)(path, threads, context)
+    loaded: tuple[Target, Text] = ENGINES.get(engine)(path, threads, context, clip=clip)
     return loaded
 
 
@@ -159,7 +162,10 @@ class Model:
             if not isinstance(prompt, str) or system is not None:
                 raise UsageError("a raw prompt is one text without a system message: leave out raw, or system")
             return self.text.encode(prompt, special=True)
+        messages: list[Mapping[str, str]]
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        if not messages:
+            raise UsageError("a prompt must be a text or at least one message, got none")
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
         return self.text.render_chat(messages)

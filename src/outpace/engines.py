@@ -10,8 +10,11 @@ from outpace.text import Text
 from outpace.types import Target
 
 
-def load_native(path: Path, threads: int | None, context: int | None) -> tuple[Target, Text]:
-    """Returns the model on the C++ engine. Raises OutpaceError where that was not built, ModelError, UsageError."""
+def load_native(path: Path, threads: int | None, context: int | None, *, clip: bool = False) -> tuple[Target, Text]:
+    """Returns the model on the C++ engine. Raises OutpaceError where that was not built, ModelError, UsageError.
+
+    clip: a context beyond what the model was made for is cut to that, instead of refused.
+    """
     try:
         from outpace.native import loading
     except ImportError as error:
@@ -21,4 +24,6 @@ def load_native(path: Path, threads: int | None, context: int | None) -> tuple[T
         ) from None
     with closing(loading.open_weights(path)) as file:
         text = Text.from_weights(file)
+        if clip and context is not None:
+            context = min(context, file.config.context_length)
         return loading.load_native(file, threads=threads, context=context), text

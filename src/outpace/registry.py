@@ -64,4 +64,4 @@ RULES = Registry(
 """Callables () -> Rule."""
 
 ENGINES = Registry("engine", "outpace.engines", {"native": "outpace.engines:load_native"})
-"""Callables (path, threads, context) -> (Target, Text)."""
+"""Callables (path, threads, context, *, clip) -> (Target, Text); `clip` cuts a context to what the model can do."""
