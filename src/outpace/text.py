@@ -30,7 +30,7 @@ _MARKS = [chr(point) for point in (*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF8FF
 
 
 class Text:
-    """A model's tokenizer and chat template. eos_ids: ids that end a generation. add_bos: prompts start with BOS."""
+    """A model's tokenizer and chat template. eos_ids: ids that end a generation. prefix: ids that start every prompt."""
 
     def __init__(self, model: TokenModel, eos_ids: frozenset[int] = frozenset()) -> None:
         self._tokenizer = model.tokenizer
@@ -82,7 +82,7 @@ class Text:
         return self._with_prefix(self._cut(text, self._special, mark))
 
     def _marked(self, key: str, value: str, mark: str) -> str:
-        """Returns a part of a message with its control tokens marked; plain roles stay whole, templates compare them."""
+        """Returns a part of a message, its control tokens marked; plain roles stay whole: templates compare them."""
         plain = key == "role" and value.isidentifier() and value not in self._ids
         return value if plain else self._control.marked(value, mark)
 

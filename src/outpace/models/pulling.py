@@ -174,9 +174,9 @@ def _workplace(name: str, folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f".{name}.lock").open("w") as lock:
             _wait_for(lock)
-            for stale in folder.glob(f".pull-{name}-*"):
+            for stale in folder.glob(f".pull-{name}@*"):
                 shutil.rmtree(stale, ignore_errors=True)
-            with tempfile.TemporaryDirectory(prefix=f".pull-{name}-", dir=folder) as work:
+            with tempfile.TemporaryDirectory(prefix=f".pull-{name}@", dir=folder) as work:
                 yield Path(work)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
