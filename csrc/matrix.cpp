@@ -7,9 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
+#include "matrix_memory.h"
 
 namespace outpace {
 namespace {
@@ -50,11 +48,7 @@ void pack_dense(uint8_t* panel, const uint8_t* rows, int count, int cols, size_t
 
 Matrix::Matrix(Format format_, int rows_, int cols_) : format(format_), rows(rows_), cols(cols_) {
   check_shape(format, rows, cols);
-  data = {static_cast<uint8_t*>(allocate(bytes())), std::free};
-#ifdef __linux__
-  // A hint only: without huge pages a pass over the weights pays for address translation.
-  madvise(data.get(), bytes(), MADV_HUGEPAGE);
-#endif
+  data = allocate_weights(bytes());
   if (rows % kPanelRows != 0) std::memset(data.get() + bytes() - panel_bytes(), 0, panel_bytes());
 }
 

@@ -192,6 +192,8 @@ constexpr int kOffsetShift<PanelQ8_0> = 7;
 
 // -- products ---------------------------------------------------------------------------------------------------------
 
+constexpr int kAhead = 8192;  // bytes that prefetching runs ahead
+
 struct Rows {  // of one tile of the activations
   const Activations& x;
   int first, count;
@@ -240,12 +242,26 @@ inline PairPs fused(PairPs a, __m512 b, PairPs c) {
   return {_mm512_fmadd_ps(a.low, b, c.low), _mm512_fmadd_ps(a.high, b, c.high)};
 }
 
-template <class Block>
-inline void prefetch_ahead(const Block& block) {
-  constexpr int kAhead = 5120;
-  const char* from = reinterpret_cast<const char*>(&block) + kAhead;
-  for (size_t i = 0; i < sizeof(Block); i += 64) _mm_prefetch(from + i, _MM_HINT_T0);
-}
+// Asks for the memory that lies kAhead bytes behind a piece of weights, a few lines with every row of activations: all
+// at once they would fill the queue of misses and hold up the loads behind them. (Inlined by force: gcc drops calls to
+// functions that do nothing but prefetch.)
+class Ahead {
+ public:
+  template <size_t bytes>
+  [[gnu::always_inline]] static Ahead of(const uint8_t* piece, int rows) {
+    constexpr int lines = bytes / kLine;
+    return {piece + kAhead, piece + kAhead + lines * kLine, (lines + rows - 1) / rows};
+  }
+  [[gnu::always_inline]] void ask_some() {
+    for (int i = 0; i < lines_a_row_ && next_ < end_; ++i, next_ += kLine) _mm_prefetch(next_, _MM_HINT_T0);
+  }
+
+ private:
+  static constexpr int kLine = 64;
+  Ahead(const uint8_t* next, const uint8_t* end, int lines_a_row) : next_(next), end_(end), lines_a_row_(lines_a_row) {}
+  const uint8_t *next_, *end_;
+  int lines_a_row_;
+};
 
 template <class Block>
 void multiply_blocks(const Block* blocks, int count, const Rows& rows, Outputs& out) {
@@ -253,13 +269,14 @@ void multiply_blocks(const Block* blocks, int count, const Rows& rows, Outputs& 
   const BlockScale* x = rows.x.scale32(0, rows.first);
   for (const Block* end = blocks + count; blocks != end; ++blocks) {
     const Block& block = *blocks;
-    prefetch_ahead(block);
+    Ahead ahead = Ahead::of<sizeof(Block)>(reinterpret_cast<const uint8_t*>(&block), rows.count);
     Pair steps[kSteps];
     unpack(block, steps);
     const PairPs scale = load_f16(block.scale);
     PairPs minimum;
     if constexpr (requires { block.minimum; }) minimum = load_f16(block.minimum);
     for (int m = 0; m < rows.count; ++m, q += kBlock, ++x) {
+      ahead.ask_some();
       Pair start = broadcast(0);
       if constexpr (kOffsetShift<Block> != 0) {
         start.low = start.high = _mm512_slli_epi32(_mm512_set1_epi32(x->negated_sum), kOffsetShift<Block>);
@@ -342,7 +359,6 @@ void multiply_super_blocks(const Block* blocks, int count, const Rows& rows, Out
   Sums sums;
   for (const Block* end = blocks + count; blocks != end; ++blocks) {
     const Block& block = *blocks;
-    prefetch_ahead(block);
     for (int m = 0; m < rows.count; ++m) sums.dot[m] = broadcast(0);
     for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count, offsets += 2 * rows.count) {
       add_sub_block(block, j, q, offsets, rows.count, sums);
