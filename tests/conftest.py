@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from gguf_writer import Tiny, tiny_model
 from outpace import models
 from outpace.errors import OutpaceError
+
+# The same examples in every run, and no verdict by the clock: the machine may be busy.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 
 def _cached(name: str) -> Path:
