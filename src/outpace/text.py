@@ -30,7 +30,7 @@ _MARKS = [chr(point) for point in (*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF8FF
 
 
 class Text:
-    """A model's tokenizer and chat template. eos_ids: those that end a generation. prefix: those before every prompt."""
+    """A tokenizer and chat template. eos_ids: those that end a generation. prefix: those before every prompt."""
 
     def __init__(self, model: TokenModel, eos_ids: frozenset[int] = frozenset()) -> None:
         self._tokenizer = model.tokenizer
