@@ -247,10 +247,13 @@ inline PairPs fused(PairPs a, __m512 b, PairPs c) {
 // functions that do nothing but prefetch.)
 class Ahead {
  public:
-  template <size_t bytes>
-  [[gnu::always_inline]] static Ahead of(const uint8_t* piece, int rows) {
-    constexpr int lines = bytes / kLine;
-    return {piece + kAhead, piece + kAhead + lines * kLine, (lines + rows - 1) / rows};
+  // Of part `part` of `parts` of a block that meets `rows` rows.
+  template <class Block>
+  [[gnu::always_inline]] Ahead(const Block& block, int part, int parts, int rows) {
+    const int lines = (static_cast<int>(sizeof(Block)) / kLine + parts - 1) / parts;
+    next_ = reinterpret_cast<const char*>(&block) + kAhead + part * lines * kLine;
+    end_ = next_ + lines * kLine;
+    lines_a_row_ = (lines + rows - 1) / rows;
   }
   [[gnu::always_inline]] void ask_some() {
     for (int i = 0; i < lines_a_row_ && next_ < end_; ++i, next_ += kLine) _mm_prefetch(next_, _MM_HINT_T0);
@@ -258,8 +261,7 @@ class Ahead {
 
  private:
   static constexpr int kLine = 64;
-  Ahead(const uint8_t* next, const uint8_t* end, int lines_a_row) : next_(next), end_(end), lines_a_row_(lines_a_row) {}
-  const uint8_t *next_, *end_;
+  const char *next_, *end_;
   int lines_a_row_;
 };
 
@@ -269,7 +271,7 @@ void multiply_blocks(const Block* blocks, int count, const Rows& rows, Outputs& 
   const BlockScale* x = rows.x.scale32(0, rows.first);
   for (const Block* end = blocks + count; blocks != end; ++blocks) {
     const Block& block = *blocks;
-    Ahead ahead = Ahead::of<sizeof(Block)>(reinterpret_cast<const uint8_t*>(&block), rows.count);
+    Ahead ahead(block, 0, 1, rows.count);
     Pair steps[kSteps];
     unpack(block, steps);
     const PairPs scale = load_f16(block.scale);
@@ -315,27 +317,39 @@ inline Pair widen(const int8_t (&pairs)[kPanelRows][2]) {
   return {_mm512_cvtepi8_epi16(_mm256_load_si256(from)), _mm512_cvtepi8_epi16(_mm256_load_si256(from + 1))};
 }
 
-inline void add_sub_block(const PanelQ4_K& block, int j, const int8_t* q, const int32_t*, int rows, Sums& sums) {
+// A sub-block of 32 inputs and the rows that meet it.
+struct SubBlock {
+  const int8_t* q;         // [rows][32]
+  const int32_t* offsets;  // [rows][2]
+  int rows;
+  Ahead ahead;
+};
+
+inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Sums& sums) {
   Pair steps[kSteps];
   unpack(block, j, steps);
   if (j % 2 == 0) {
-    for (int m = 0; m < rows; ++m, q += kBlock) sums.part[m] = dot_block(steps, q, broadcast(0));
+    for (int m = 0; m < x.rows; ++m, x.q += kBlock) {
+      x.ahead.ask_some();
+      sums.part[m] = dot_block(steps, x.q, broadcast(0));
+    }
     return;
   }
   const Pair scales = widen(block.scales[j / 2]);
-  for (int m = 0; m < rows; ++m, q += kBlock) {
-    sums.dot[m] = add_scaled(sums.dot[m], sums.part[m], dot_block(steps, q, broadcast(0)), scales);
+  for (int m = 0; m < x.rows; ++m, x.q += kBlock) {
+    x.ahead.ask_some();
+    sums.dot[m] = add_scaled(sums.dot[m], sums.part[m], dot_block(steps, x.q, broadcast(0)), scales);
   }
 }
 
-inline void add_sub_block(const PanelQ6_K& block, int j, const int8_t* q, const int32_t* offsets, int rows,
-                          Sums& sums) {
+inline void add_sub_block(const PanelQ6_K& block, int j, SubBlock x, Sums& sums) {
   Pair steps[kSteps];
   unpack(block, j, steps);
   const Pair scales = widen(block.scales[j]);
-  for (int m = 0; m < rows; ++m, q += kBlock, offsets += 2) {
-    Pair even = broadcast(offsets[0]), odd = broadcast(offsets[1]);
-    dot_halves(steps, q, even, odd);
+  for (int m = 0; m < x.rows; ++m, x.q += kBlock, x.offsets += 2) {
+    x.ahead.ask_some();
+    Pair even = broadcast(x.offsets[0]), odd = broadcast(x.offsets[1]);
+    dot_halves(steps, x.q, even, odd);
     sums.dot[m] = add_scaled(sums.dot[m], even, odd, scales);
   }
 }
@@ -361,7 +375,7 @@ void multiply_super_blocks(const Block* blocks, int count, const Rows& rows, Out
     const Block& block = *blocks;
     for (int m = 0; m < rows.count; ++m) sums.dot[m] = broadcast(0);
     for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count, offsets += 2 * rows.count) {
-      add_sub_block(block, j, q, offsets, rows.count, sums);
+      add_sub_block(block, j, {q, offsets, rows.count, Ahead(block, j, kBlocksOfSuper, rows.count)}, sums);
     }
     const PairPs scale = load_f16(block.scale);
     PairPs minimum;
