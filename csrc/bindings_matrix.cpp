@@ -138,7 +138,7 @@ void bind_matrix(nanobind::module_& module) {
         const nb::gil_scoped_release release;
         return measure_bandwidth(threads, bytes, kernels);
       },
-      "threads"_a, "bytes"_a = size_t(256) << 20, "kernel"_a = "",
+      "threads"_a, "bytes"_a = size_t(512) << 20, "kernel"_a = "",
       "Returns the bytes a second that a plain sum reads from memory.");
   module.def(
       "measure_integer_rate",

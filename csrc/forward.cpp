@@ -12,16 +12,6 @@ static void want(Activations& x, const Matrix& w) {
   x.wants_256 = x.wants_256 || kind == ActivationKind::int8_256;
 }
 
-// Asks for the first panels that a thread is about to read, so that memory is busy while the thread waits for others
-// and quantises. As much as memory delivers in that microsecond or so.
-static void fetch(const Matrix& w, int first_panel) {
-  constexpr size_t kBytes = 16 << 10, kLine = 64;
-  if (first_panel >= w.panels()) return;
-  const uint8_t* const from = w.panel(first_panel);
-  const size_t bytes = std::min(kBytes, size_t(w.panels() - first_panel) * w.panel_bytes());
-  for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at, 0, 2);
-}
-
 ForwardPass::Own::Own(const ModelConfig& config, int context)
     : normed(1, config.hidden_size),
       attended(1, config.query_size()),
@@ -133,36 +123,25 @@ void ForwardPass::run_head(const float* hidden, int rows, float* logits) {
 void ForwardPass::layers(int thread) {
   Own& own = own_[thread];
   embed(thread);
-  fetch_projections(model_.weights_.layers[0], thread);
   for (int i = 0; i < config_.layers; ++i) {
     const LayerWeights& layer = model_.weights_.layers[i];
     pool_.barrier();
     if (i > 0) tap(i - 1, thread);
     project(layer, normalise(layer.attention_norm, thread), thread);
-    fetch_share(*layer.out, thread);
     pool_.barrier();
     each_task(thread, [&](const Task& task, int head) { rotate_and_store(layer, i, task, head, own); });
     if (split_) pool_.barrier();
     each_task(thread, [&](const Task& task, int head) { attend(i, task, head, own); });
     pool_.barrier();
     add_product(*layer.out, quantised(attended_, own.attended, thread), thread);
-    fetch_share(*layer.gate, thread);
-    fetch_share(*layer.up, thread);
     pool_.barrier();
     feed_forward(layer, normalise(layer.ffn_norm, thread), thread);
-    fetch_share(*layer.down, thread);
     pool_.barrier();
     add_product(*layer.down, quantised(activated_, own.activated, thread), thread);
-    if (i + 1 < config_.layers) fetch_projections(model_.weights_.layers[i + 1], thread);
-    else if (logits_ != nullptr) fetch_share(*model_.weights_.output, thread);
   }
   pool_.barrier();
   tap(config_.layers - 1, thread);
   if (logits_ != nullptr) head(thread);
-}
-
-void ForwardPass::fetch_share(const Matrix& w, int thread) const {
-  fetch(w, static_share(w.panels(), thread, threads_).begin);
 }
 
 void ForwardPass::embed(int thread) {
@@ -209,31 +188,19 @@ const Activations& ForwardPass::quantised(Activations& shared, Activations& own,
   return shared;
 }
 
-// Queries, keys and values are one job: the panels of the three matrices one after the other. Calls
-// each(matrix, its panels that fall to this thread, its first column in a row of qkv_).
-template <class Each>
-void ForwardPass::each_projection(const LayerWeights& layer, int thread, Each&& each) const {
-  const Matrix* const matrices[] = {layer.q.get(), layer.k.get(), layer.v.get()};
-  const int panels = layer.q->panels() + layer.k->panels() + layer.v->panels();
-  const Range share = static_share(panels, thread, threads_);
-  int first = 0, column = 0;
-  for (const Matrix* w : matrices) {
-    const Range part{std::max(share.begin - first, 0), std::min(share.end - first, w->panels())};
-    if (part.begin < part.end) each(*w, part, column);
-    first += w->panels();
-    column += w->rows;
-  }
-}
-
-void ForwardPass::fetch_projections(const LayerWeights& layer, int thread) const {
-  each_projection(layer, thread, [](const Matrix& w, Range panels, int) { fetch(w, panels.begin); });
-}
-
+// Queries, keys and values in one job: the panels of the three matrices one after the other.
 void ForwardPass::project(const LayerWeights& layer, const Activations& x, int thread) {
   const int stride = config_.query_size() + 2 * config_.kv_size();
-  each_projection(layer, thread, [&](const Matrix& w, Range panels, int column) {
-    kernels_.multiply(w, panels.begin, panels.end, x, qkv_.data() + column, stride);
-  });
+  const int panels = layer.q->panels() + layer.k->panels() + layer.v->panels();
+  const Range share = static_share(panels, thread, threads_);
+  int first = 0;
+  float* out = qkv_.data();
+  for (const Matrix* w : {layer.q.get(), layer.k.get(), layer.v.get()}) {
+    const int begin = std::max(share.begin - first, 0), end = std::min(share.end - first, w->panels());
+    if (begin < end) kernels_.multiply(*w, begin, end, x, out, stride);
+    first += w->panels();
+    out += w->rows;
+  }
 }
 
 // Every (task, kv head) falls to one thread, the same one each time that it is asked for.

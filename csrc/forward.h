@@ -13,7 +13,7 @@ class ForwardPass {
  public:
   explicit ForwardPass(const Model& model);
 
-  static constexpr int kRows = 256;     // of a block: a longer pass goes block by block
+  static constexpr int kRows = 128;     // of a block: a longer pass goes block by block
   static constexpr int kTaskRows = 32;  // of one call of the attention kernel
 
   // Rows [first, first + rows) of all the staged ones, of which `sessions` have `total`.
@@ -49,10 +49,6 @@ class ForwardPass {
   void tap(int layer, int thread);
   const Activations& normalise(const std::vector<float>& weight, int thread);
   const Activations& quantised(Activations& shared, Activations& own, int thread);
-  template <class Each>
-  void each_projection(const LayerWeights& layer, int thread, Each&& each) const;
-  void fetch_projections(const LayerWeights& layer, int thread) const;
-  void fetch_share(const Matrix& w, int thread) const;
   void project(const LayerWeights& layer, const Activations& x, int thread);
   void rotate_and_store(const LayerWeights& weights, int layer, const Task& task, int head, Own& own);
   void attend(int layer, const Task& task, int head, Own& own);

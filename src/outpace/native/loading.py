@@ -25,7 +25,7 @@ DEFAULT_CONTEXT = 8192
 
 MAX_HEAD_DIM = 512
 _CHUNK_BYTES = 2 << 20  # of the file, held beside the packed matrix by each packing thread
-_BLOCK_ROWS = 256  # rows that a forward pass takes at once
+_BLOCK_ROWS = 128  # rows that a forward pass takes at once
 _VECTORS: Mapping[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 Packed: TypeAlias = _native.Matrix | _native.FileRows

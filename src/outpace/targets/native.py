@@ -16,7 +16,7 @@ from outpace.native.weights import ModelConfig
 from outpace.targets.cache import Hidden, Prefix, PrefixStore
 from outpace.types import Context, Draft, Prompt, Scores, TargetSession, Verdict
 
-PREFILL_SLICE = 256
+PREFILL_SLICE = 128
 """Tokens that are prefilled in one call; between calls Python looks for signals."""
 
 
