@@ -1,6 +1,5 @@
 #include "attention.h"
 
-#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>

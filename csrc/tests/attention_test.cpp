@@ -203,7 +203,6 @@ TEST(attention_of_a_prefill_slice_is_that_of_its_rows) {
   const Cache cache(64, 200, 9);
   for (const Kernels* kernels : available_kernels()) {
     const Problem problem(64, 3, chain(1, 200), 10);  // more queries than one pass serves
-    if (kernels == &portable_kernels()) continue;     // a loop over rows
     CHECK(same(problem.attend(*kernels, cache, cache.blocks), one_by_one(problem, *kernels, cache)));
   }
 }
