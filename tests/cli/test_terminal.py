@@ -51,9 +51,12 @@ class Terminal:
     def end(self) -> tuple[int, str]:
         """Returns the exit code and all that was seen."""
         self.read_until(lambda seen: False)
-        code = self.process.wait(timeout=60)
         os.close(self.master)
-        return code, self.seen
+        try:
+            return self.process.wait(timeout=10), self.seen
+        finally:
+            self.process.kill()
+            self.process.wait()
 
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
@@ -104,9 +107,12 @@ def test_ctrl_c_while_it_writes_ends_the_line_and_exits_130(tiny_llama: Path) ->
 def test_ctrl_c_at_the_prompt_of_a_chat_does_not_throw_the_conversation_away(tiny_llama: Path) -> None:
     terminal = Terminal("chat", "-m", str(tiny_llama))
     terminal.read_until(lambda seen: "> " in seen)
-    os.kill(terminal.process.pid, signal.SIGINT)
-    terminal.read_until(lambda seen: "Ctrl-D ends the conversation\r\n> " in seen)
-    os.write(terminal.master, b"\x04")
+    kept = "Ctrl-D ends the conversation\r\n> "
+    for _ in range(20):  # a signal that comes just before the line editor listens is only seen with the next one
+        os.kill(terminal.process.pid, signal.SIGINT)
+        if kept in terminal.read_until(lambda seen: kept in seen, 2):
+            break
+    os.write(terminal.master, b"/exit\r")
     code, seen = terminal.end()
     assert code == 0
     assert "Traceback" not in seen

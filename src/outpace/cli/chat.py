@@ -67,7 +67,7 @@ def _converse(conversation: Chat, settings: dict[str, Any], show_draft: bool) ->
     first = list(conversation.messages)
     if watched:
         console.note(HELP)
-    while (line := _read(watched)) is not None:
+    while (line := _next(watched)) is not None:
         message = line.strip()
         if message == "/exit":
             return
@@ -95,6 +95,18 @@ def _turn(conversation: Chat, message: str, settings: dict[str, Any], show_draft
         console.note(generate.summary(result))
 
 
+def _next(watched: bool) -> str | None:
+    """Returns the next line, empty after Ctrl-C on a terminal; None when there is none."""
+    try:
+        return _read(watched)
+    except KeyboardInterrupt:
+        if not watched:
+            raise
+        # It may have been meant for the answer that has just ended: the conversation is not thrown away.
+        console.note("\nCtrl-D ends the conversation")
+        return ""
+
+
 def _read(watched: bool) -> str | None:
     """Returns the next line without its end; None when there is none."""
     if not watched:
@@ -110,11 +122,6 @@ def _read(watched: bool) -> str | None:
         except EOFError:
             sys.stdout.write("\n")
             return None
-        except KeyboardInterrupt:
-            # It may have been meant for the answer that has just ended: the conversation is not thrown away.
-            sys.stdout.write("\n")
-            console.note("Ctrl-D ends the conversation")
-            return ""
     sys.stderr.write(PROMPT)
     sys.stderr.flush()
     line = sys.stdin.readline()
