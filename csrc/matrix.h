@@ -60,6 +60,11 @@ struct Activations {
   const float* f32(int row) const { return f32_.get() + row * f32_stride(); }
   ptrdiff_t f32_stride() const { return (cols + 15) / 16 * 16; }
 
+  // Rows of the tile that `row` is in: the distance between two blocks of a row.
+  int tile_width(int row) const {
+    const int after_first = rows - row / kRowTile * kRowTile;
+    return after_first < kRowTile ? after_first : kRowTile;
+  }
   // Where the int8 forms keep a block (or super-block) of a row; the next rows of its tile follow it.
   int8_t* q32(int block, int row) const { return q32_.get() + kBlock * place(block, row, cols / kBlock); }
   BlockScale* scale32(int block, int row) const { return scales32_.get() + place(block, row, cols / kBlock); }
@@ -73,8 +78,8 @@ struct Activations {
 
  private:
   ptrdiff_t place(int block, int row, int blocks) const {
-    const int first = row / kRowTile * kRowTile, width = rows - first < kRowTile ? rows - first : kRowTile;
-    return static_cast<ptrdiff_t>(first) * blocks + block * width + (row - first);
+    const int first = row / kRowTile * kRowTile;
+    return static_cast<ptrdiff_t>(first) * blocks + block * tile_width(row) + (row - first);
   }
 
   template <class T>
