@@ -162,23 +162,33 @@ def test_a_fixed_controller_does_as_told():
 
 
 def test_a_cost_curve_is_a_line_where_nothing_was_measured():
-    curve = CostCurve(0.1)
-    assert curve(3) == 0.0
-    curve.observe(1, 2.0)
-    curve.observe(5, 4.0)
-    assert curve(1) == 2.0
-    assert curve(3) == 3.0
-    assert curve(7) == 5.0
+    curve = CostCurve((1, 1.0), 0.1)
+    assert curve(3) == pytest.approx(1.2)
+    curve.observe(5, 2.0)
+    assert curve(1) == 1.0
+    assert curve(3) == 1.5
+    assert curve(7) == 2.5
 
 
 def test_outliers_do_not_move_a_cost_and_a_lasting_change_does():
-    curve = CostCurve(0.1)
-    for seconds in (50.0, 1.0, 1.0, 90.0, 1.0, 1.0, 70.0):
-        curve.observe(1, seconds)
-    assert curve(1) == 1.0
-    for _ in range(6):
-        curve.observe(1, 2.0)
-    assert curve(1) == 2.0
+    curve = CostCurve((1, 1.0), 0.1)
+    for cost in (50.0, 1.2, 1.2, 90.0, 1.2, 1.2, 70.0):
+        curve.observe(4, cost)
+    assert curve(4) == 1.2
+    for _ in range(8):
+        curve.observe(4, 2.0)
+    assert curve(4) == 2.0
+
+
+def test_costs_are_compared_at_the_machines_speed_of_the_moment():
+    """Passes of one row at one speed and of five at half of it do not make five rows look dear."""
+    profile = CostProfile()
+    for speed in (1.0, 0.5, 2.0, 1.0, 0.3):
+        for _ in range(30):
+            profile.observe(1, 1.0 / speed)
+            profile.observe(5, 1.2 / speed)
+    assert profile.score(5) == pytest.approx(1.2, rel=0.02)
+    assert profile.plain_seconds == pytest.approx(1 / 0.3, rel=0.02)
 
 
 def test_a_rejection_says_nothing_of_the_positions_after_it():

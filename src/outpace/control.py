@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 
 from outpace.errors import UsageError
 from outpace.types import PLAIN, Budget, Step
@@ -60,65 +59,76 @@ class FixedController:
 
 
 class CostCurve:
-    """Seconds by a count of rows or tokens: late medians where measured, straight lines between and beyond.
+    """Costs by a count of rows or tokens: late medians where measured, straight lines between and beyond.
 
-    step_cost: the least that one more costs beyond what was measured, as a share of the smallest count's seconds.
+    start: (count, cost) that is known. step: the least that one more costs beyond what was measured.
     """
 
-    def __init__(self, step_cost: float) -> None:
-        self._step_cost = step_cost
+    def __init__(self, start: tuple[int, float], step: float) -> None:
+        self._step = step
         self._late: dict[int, deque[float]] = {}
-        self._seconds: dict[int, float] = {}
+        self._costs: dict[int, float] = dict([start])
 
-    def observe(self, count: int, seconds: float) -> None:
+    def observe(self, count: int, cost: float) -> None:
         late = self._late.get(count)
         if late is None:
             late = self._late[count] = deque(maxlen=LATE)
-        late.append(seconds)
-        self._seconds[count] = sorted(late)[len(late) // 2]
+        late.append(cost)
+        self._costs[count] = sorted(late)[len(late) // 2]
 
     def seen(self, count: int) -> int:
         """Returns how often this count was measured, at most LATE."""
         return len(self._late.get(count, ()))
 
     def __call__(self, count: int) -> float:
-        """Returns the seconds expected; 0.0 while nothing is measured."""
-        known = self._seconds.get(count)
+        known = self._costs.get(count)
         if known is not None:
             return known
-        below = max((n for n in self._seconds if n < count), default=None)
-        above = min((n for n in self._seconds if n > count), default=None)
-        if below is not None and above is not None:
-            low, high = self._seconds[below], self._seconds[above]
-            return low + (high - low) * (count - below) / (above - below)
-        if below is not None:
-            first = min(self._seconds)
-            slope = (self._seconds[below] - self._seconds[first]) / max(below - first, 1)
-            return self._seconds[below] + (count - below) * max(slope, self._step_cost * self._seconds[first])
+        below = max(n for n in self._costs if n < count)
+        above = min((n for n in self._costs if n > count), default=None)
+        low = self._costs[below]
         if above is not None:
-            return self._seconds[above] / (1 + self._step_cost * (above - count))
-        return 0.0
+            return low + (self._costs[above] - low) * (count - below) / (above - below)
+        first = min(self._costs)
+        slope = (low - self._costs[first]) / max(below - first, 1)
+        return low + (count - below) * max(slope, self._step)
 
 
-def _drafting_curve() -> CostCurve:
-    curve = CostCurve(0.0)
-    curve.observe(0, 0.0)
-    return curve
-
-
-@dataclass(slots=True)
 class CostProfile:
-    """What passes cost on this machine with this model; all that outlives a request.
+    """What passes cost on this machine with this model, in plain passes; all that outlives a request.
 
-    score: of the target, by rows. draft: of each drafter, by tokens drafted.
+    A pass is compared with what a plain one takes at that time, so neither a growing context nor a machine that does
+    other work for a while distorts the comparison. score: of the target, by rows. draft: of each drafter, by tokens.
     """
 
-    score: CostCurve = field(default_factory=lambda: CostCurve(ROW_COST))
-    draft: dict[str, CostCurve] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.plain_seconds = 0.0
+        self.plain_seen = 0
+        self.score = CostCurve((1, 1.0), ROW_COST)
+        self.draft: dict[str, CostCurve] = {}
 
     def drafting(self, drafter: str) -> CostCurve:
         """Returns the curve of one drafter."""
-        return self.draft.setdefault(drafter, _drafting_curve())
+        return self.draft.setdefault(drafter, CostCurve((0, 0.0), 0.0))
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Learns from a target's pass, and from it how fast the machine is now."""
+        if rows == 1:
+            self.plain_seen += 1
+            if self.plain_seen <= FIRST_LOOKS:  # the first passes are often slow ones
+                self.plain_seconds = min(seconds, self.plain_seconds or seconds)
+            else:
+                self._follow(seconds, 0.3)
+            return
+        if not self.plain_seconds:
+            self.plain_seconds = seconds / self.score(rows)
+        if self.score.seen(rows) > SURE:
+            self._follow(seconds / self.score(rows), 0.1)
+        self.score.observe(rows, seconds / self.plain_seconds)
+
+    def _follow(self, seconds: float, weight: float) -> None:
+        now = self.plain_seconds
+        self.plain_seconds += weight * (min(max(seconds, 0.5 * now), 2.0 * now) - now)
 
 
 class Acceptance:
@@ -162,8 +172,8 @@ class MeasuredController:
     """Sets the budget with the most tokens per second to be expected, from measured costs and acceptance.
 
     A drafter that limits itself gets a deep budget and the least path probability that pays: lambda dT, with
-    lambda the tokens per second of late and dT the seconds of one more row. Any other gets the length d that
-    maximises (1 + sum of path probabilities) / (T_score(1 + d) + T_draft(d)).
+    lambda the tokens of late for the time of a plain pass, and dT what one more row costs in the same unit. Any other
+    gets the length d that maximises (1 + sum of path probabilities) / (T_score(1 + d) + T_draft(d)).
 
     Whatever the estimates say, a ledger bounds what drafts may lose: it opens with `patience` plain passes, earns
     what a round saves and ALLOWANCE of plain decoding's time, pays what a round loses, and no draft is longer than
@@ -177,8 +187,9 @@ class MeasuredController:
         *,
         self_limiting: bool,
         first_length: int = 4,
-        patience: float = 1.0,
+        patience: float = 0.75,
     ) -> None:
+        self._profile = profile
         self._score = profile.score
         self._draft = profile.drafting(drafter)
         self._self_limiting = self_limiting
@@ -195,13 +206,13 @@ class MeasuredController:
         self._idle = 0
         self._gap = FIRST_GAP
         self._rounds = self._drafted = self._accepted = 0  # of rounds that drafted
-        self._late_tokens = self._late_seconds = 0.0
+        self._late_tokens = self._late_cost = 0.0
 
     def budget(self, load: int) -> Budget:
         self._asked = 0
-        if self._score.seen(load) < FIRST_LOOKS:
+        if load == 1 and self._profile.plain_seen < FIRST_LOOKS:
             self._load = load
-            return PLAIN  # the price of a plain pass is what all else is compared with
+            return PLAIN  # a plain pass is what all else is compared with
         if self._until_refresh <= 0 or load != self._load:
             self._refresh(load)
         self._until_refresh -= 1
@@ -213,33 +224,31 @@ class MeasuredController:
         else:
             budget = self._deep() if self._self_limiting else self._best()
         depth = min(budget.depth, max(PROBE, 2 * self._measured))
-        plain = self._costs[0]
-        while depth and self._costs[depth] - plain > self._ledger * plain:
+        while depth and self._costs[depth] - 1 > self._ledger:
             depth -= 1
         self._asked = depth
         return budget if depth == budget.depth else Budget(depth, depth, budget.min_path_probability)
 
     def _refresh(self, load: int) -> None:
-        """Looks up [LONGEST + 1] the seconds of a round by draft length, in each request of the load."""
+        """Looks up [LONGEST + 1] what a round costs by draft length, in plain rounds of the same load."""
         self._load = load
         plain = self._score(load)
-        self._costs = [plain]
+        self._costs = [1.0]
         for d in range(1, LONGEST + 1):
-            score = max(self._score(load * (1 + d)), plain * (1 + LEAST_ROW_COST * d))
-            self._costs.append(score + self._draft(d))
+            score = max(self._score(load * (1 + d)) / plain, 1 + LEAST_ROW_COST * d)
+            self._costs.append(score + self._draft(d) / plain)
         self._until_refresh = REFRESH
 
     def _deep(self) -> Budget:
-        costs = self._costs
         typical = max(2, round(self._drafted / self._rounds)) if self._rounds else self._first_length
-        row = (costs[typical] - costs[0]) / typical
-        rate = max(self._late_tokens / self._late_seconds if self._late_seconds else 0.0, 1 / costs[0])
+        row = (self._costs[typical] - 1) / typical
+        rate = max(self._late_tokens / self._late_cost if self._late_cost else 0.0, 1.0)
         return Budget(LONGEST, LONGEST, max(0.0, min(1.0, rate * row)))
 
     def _best(self) -> Budget:
         if self._rounds < 2:
             return Budget.chain(self._first_length)
-        best, length, expected = 1 / self._costs[0], 0, 1.0
+        best, length, expected = 1.0, 0, 1.0
         for i, path in enumerate(self._acceptance.reached(LONGEST), 1):
             expected += path
             rate = expected / self._costs[i]
@@ -250,11 +259,11 @@ class MeasuredController:
     def observe(self, step: Step) -> None:
         drafted, accepted, seconds = step.drafted, step.accepted, step.seconds
         rows = self._load * (1 + len(step.draft))
-        self._score.observe(rows, seconds.score + seconds.verify)
+        self._profile.observe(rows, seconds.score + seconds.verify)
         # A model's first draft also pays for its prefill, which says nothing of later ones.
         if self._asked and (self._rounds or self._self_limiting):
-            self._draft.observe(drafted, seconds.draft)
-        if self._score.seen(rows) <= SURE:
+            self._draft.observe(drafted, seconds.draft / self._profile.plain_seconds)
+        if drafted and self._score.seen(rows) <= SURE:
             self._until_refresh = 0
         if drafted:
             self._measured = max(self._measured, drafted)
@@ -263,11 +272,11 @@ class MeasuredController:
             self._idle += 1
         if self._until_refresh <= 0:
             self._refresh(self._load)
-        plain, cost = self._costs[0], self._costs[min(drafted, LONGEST)]
+        cost = self._costs[min(drafted, LONGEST)]
         tokens = len(step.tokens)
         self._late_tokens = 0.95 * self._late_tokens + tokens
-        self._late_seconds = 0.95 * self._late_seconds + cost
-        self._ledger = min(self._ceiling, self._ledger + (1 + ALLOWANCE) * tokens - cost / plain)
+        self._late_cost = 0.95 * self._late_cost + cost
+        self._ledger = min(self._ceiling, self._ledger + (1 + ALLOWANCE) * tokens - cost)
 
     def _learn(self, drafted: int, accepted: int, cut: bool) -> None:
         self._rounds += 1
@@ -286,5 +295,5 @@ class MeasuredController:
         rows = 1 + round(mean)
         return (
             f"{mean:.1f} tokens a draft, {100 * self._accepted / self._drafted:.0f} % accepted, "
-            f"{rows} rows cost {self._score(rows) / self._score(1):.2f} of one"
+            f"{rows} rows cost {self._score(rows):.2f} of one"
         )

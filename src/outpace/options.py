@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 AUTO = "auto"
 
-MODEL_PATIENCE = 16.0
-"""Plain passes that a draft model may lose before it has shown its worth: about ten rounds of four tokens."""
+FREE_PATIENCE, MODEL_PATIENCE = 0.75, 16.0
+"""Plain passes that drafts may lose before they have shown their worth, where none and where a model runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def _controller(options: Options, name: str, drafter: Drafter | None, profile: C
         return FixedController(options.draft_length)
     if name == "none" or drafter is None:
         return FixedController(0)
-    patience = MODEL_PATIENCE if drafter.weight_bytes else 1.0
+    patience = MODEL_PATIENCE if drafter.weight_bytes else FREE_PATIENCE
     return MeasuredController(profile, name, self_limiting=drafter.self_limiting, patience=patience)
 
 
