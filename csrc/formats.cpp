@@ -229,30 +229,26 @@ struct Q6_K {
     out.scale = load16(block + 208);
   }
   static void write_panel(const BlockCodes& codes, Panel& panel, int lane) {
-    for (int j = 0; j < 8; ++j) {
-      const uint8_t* block = codes.codes + 32 * j;
-      write_nibbles(block, panel.nibbles[j], lane);
-      for (int h = 0; h < 2; ++h) {
-        uint32_t bits = 0;
-        for (int c = 0; c < 4; ++c) bits |= (load32(block + 16 * h + 4 * c) >> 4 & 0x03030303) << 2 * c;
-        store32(panel.high_bits[j][h] + 4 * lane, bits);
-        panel.scales[j][lane][h] = static_cast<int8_t>(codes.scales[2 * j + h]);
+    for (int j = 0; j < 16; ++j) {
+      const uint32_t fourth = load32(codes.codes + 16 * j + 12);
+      for (int s = 0; s < 3; ++s) {
+        store32(panel.codes[j / 2][j % 2][s] + 4 * lane,
+                load32(codes.codes + 16 * j + 4 * s) | (fourth >> 2 * s & 0x03030303) << 6);
       }
+      panel.scales[j / 2][lane][j % 2] = static_cast<int8_t>(codes.scales[j]);
     }
     panel.scale[lane] = codes.scale;
   }
   static void read_panel(const Panel& panel, int lane, BlockCodes& out) {
-    for (int j = 0; j < 8; ++j) {
-      uint8_t* block = out.codes + 32 * j;
-      read_nibbles(panel.nibbles[j], lane, block);
-      for (int h = 0; h < 2; ++h) {
-        const uint32_t bits = load32(panel.high_bits[j][h] + 4 * lane);
-        for (int c = 0; c < 4; ++c) {
-          uint8_t* step = block + 16 * h + 4 * c;
-          store32(step, load32(step) | (bits >> 2 * c & 0x03030303) << 4);
-        }
-        out.scales[2 * j + h] = panel.scales[j][lane][h];
+    for (int j = 0; j < 16; ++j) {
+      uint32_t fourth = 0;
+      for (int s = 0; s < 3; ++s) {
+        const uint32_t bytes = load32(panel.codes[j / 2][j % 2][s] + 4 * lane);
+        store32(out.codes + 16 * j + 4 * s, bytes & 0x3f3f3f3f);
+        fourth |= (bytes >> 6 & 0x03030303) << 2 * s;
       }
+      store32(out.codes + 16 * j + 12, fourth);
+      out.scales[j] = panel.scales[j / 2][lane][j % 2];
     }
     out.scale = panel.scale[lane];
   }

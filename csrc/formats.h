@@ -66,9 +66,9 @@ struct alignas(64) PanelQ4_K {
   uint16_t scale[kPanelRows], minimum[kPanelRows];
 };
 struct alignas(64) PanelQ6_K {
-  uint8_t nibbles[kBlocksOfSuper][4][kStepBytes];
-  uint8_t high_bits[kBlocksOfSuper][2][kStepBytes];  // [h]: bits 2c, 2c + 1 belong to step 4h + c
-  int8_t scales[kBlocksOfSuper][kPanelRows][2];      // of 16 inputs each
+  // Of each 16 inputs, four steps in three: the low six bits are a step's, the high two a third of the fourth step.
+  uint8_t codes[kBlocksOfSuper][2][3][kStepBytes];
+  int8_t scales[kBlocksOfSuper][kPanelRows][2];  // of 16 inputs each
   uint16_t scale[kPanelRows];
 };
 

@@ -206,21 +206,23 @@ inline void unpack(const PanelQ8_0& block, Pair (&steps)[kSteps]) {
 
 inline void unpack(const PanelQ4_K& block, int j, Pair (&steps)[kSteps]) { unpack_nibbles(block.nibbles[j], steps); }
 
+// Bits of `a` where the mask has ones, of `b` where it has zeros.
+inline Pair select(__m512i mask, Pair a, Pair b) {
+  constexpr int kTruthTable = 0xca;
+  return {_mm512_ternarylogic_epi32(mask, a.low, b.low, kTruthTable),
+          _mm512_ternarylogic_epi32(mask, a.high, b.high, kTruthTable)};
+}
+
 inline void unpack(const PanelQ6_K& block, int j, Pair (&steps)[kSteps]) {
-  unpack_nibbles(block.nibbles[j], steps);
-  const __m512i mask = _mm512_set1_epi8(0x30);
+  const __m512i six = _mm512_set1_epi8(63), two = _mm512_set1_epi8(3), four = _mm512_set1_epi8(15);
   for (int h = 0; h < 2; ++h) {
-    const Pair bits = load_pair(block.high_bits[j][h]);
-    const Pair shifted[4] = {{_mm512_slli_epi16(bits.low, 4), _mm512_slli_epi16(bits.high, 4)},
-                             {_mm512_slli_epi16(bits.low, 2), _mm512_slli_epi16(bits.high, 2)},
-                             bits,
-                             shift_right(bits, 2)};
-    for (int c = 0; c < 4; ++c) {
-      constexpr int kFirstOrBothOthers = 0xf8;  // truth table of a | (b & c)
-      Pair& step = steps[4 * h + c];
-      step.low = _mm512_ternarylogic_epi32(step.low, shifted[c].low, mask, kFirstOrBothOthers);
-      step.high = _mm512_ternarylogic_epi32(step.high, shifted[c].high, mask, kFirstOrBothOthers);
+    Pair bytes[3];
+    for (int s = 0; s < 3; ++s) {
+      bytes[s] = load_pair(block.codes[j][h][s]);
+      steps[4 * h + s] = bytes[s] & six;
     }
+    const Pair lower = select(two, shift_right(bytes[0], 6), shift_right(bytes[1], 4));
+    steps[4 * h + 3] = select(four, lower, shift_right(bytes[2], 2)) & six;
   }
 }
 

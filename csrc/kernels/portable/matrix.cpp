@@ -165,11 +165,13 @@ void read_codes(const PanelQ8_0& block, Codes& codes) {
 void read_codes(const PanelQ4_K& block, int j, Codes& codes) { read_nibbles(block.nibbles[j], 0, codes); }
 
 void read_codes(const PanelQ6_K& block, int j, Codes& codes) {
-  read_nibbles(block.nibbles[j], 32, codes);
   for (int k = 0; k < kBlock; ++k) {
+    const auto& steps = block.codes[j][k / 16];
+    const int step = k / 4 % 4;
     for (int n = 0; n < kPanelRows; ++n) {
-      const int high = block.high_bits[j][k / 16][4 * n + k % 4] >> k / 4 % 4 * 2 & 3;
-      codes[k][n] = static_cast<int16_t>(codes[k][n] + high * 16);
+      const int i = 4 * n + k % 4;
+      const int code = step < 3 ? steps[step][i] & 63 : steps[0][i] >> 6 | steps[1][i] >> 6 << 2 | steps[2][i] >> 6 << 4;
+      codes[k][n] = static_cast<int16_t>(code - 32);
     }
   }
 }
