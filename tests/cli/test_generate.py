@@ -177,6 +177,23 @@ def test_a_trace_shows_each_round_on_stderr_and_the_text_on_stdout(run: Run) -> 
     assert "target's law p:" in result.stderr
 
 
+def test_a_sampled_text_comes_with_the_seed_that_gives_it_again(run: Run) -> None:
+    first = run("generate", "ab abc", *FAST, "-t", "1")
+    seed = first.stderr.split("| seed ")[1].strip()
+    assert run("generate", "ab abc", *FAST, "-t", "1", "--seed", seed).stdout == first.stdout
+    assert "seed" not in run("generate", "ab abc", *FAST).stderr
+
+
+def test_a_text_that_no_seed_gives_again_says_what_would_help(run: Run) -> None:
+    result = run("generate", "ab", "--raw", "-n", "8", "-t", "1", "--rule", "rejection", "--seed", "1")
+    assert "rule rejection, not reproducible: set --draft-length, or --rule coupled" in result.stderr
+
+
+def test_a_greedy_trace_says_what_its_laws_are(run: Run) -> None:
+    assert run("generate", "ab", *FAST, "--trace").stderr.startswith("greedy: p is 1 on the token")
+    assert "greedy" not in run("generate", "ab", *SAMPLED, "--trace").stderr
+
+
 def test_under_rejection_a_trace_shows_r_and_the_residual(run: Run) -> None:
     result = run("generate", "ab abc", *SAMPLED, "--rule", "rejection", "--draft", "x.gguf", "--trace")
     assert "r q ≥ p" in result.stderr

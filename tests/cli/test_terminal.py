@@ -90,6 +90,19 @@ def test_what_a_model_says_cannot_steer_the_terminal(tiny_llama: Path) -> None:
     assert "\x1b" not in seen.replace("\r\x1b[K", "")
 
 
+def test_without_a_prompt_it_does_not_wait_at_a_terminal() -> None:
+    code, seen = Terminal("generate").end()
+    assert code == 2
+    assert (
+        seen == "outpace: error: no prompt: give one as an argument or through a pipe (outpace generate --help)\r\n"
+    )
+
+
+def test_a_terminal_that_is_not_utf_8_ends_nothing(tiny_llama: Path) -> None:
+    code, seen = Terminal("generate", "ab", "-m", str(tiny_llama), *LONG, PYTHONIOENCODING="ascii").end()
+    assert (code, "Traceback" in seen) == (0, False)
+
+
 def test_ctrl_c_while_it_writes_ends_the_line_and_exits_130(tiny_llama: Path) -> None:
     model = str(tiny_llama)
     terminal = Terminal("generate", "ab", "-m", model, "--draft", model, *LONG, "--max-tokens", "480", "--show-draft")

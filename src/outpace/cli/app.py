@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +28,11 @@ class OneLineErrors(TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         standalone = options.pop("standalone_mode", True)
         parser: Any = super()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(
+                stream, TextIOWrapper
+            ):  # a terminal that is not UTF-8 shows ?, and does not end the program
+                stream.reconfigure(errors="replace")
         try:
             code = parser.main(*args, standalone_mode=False, **options)
             sys.stdout.flush()

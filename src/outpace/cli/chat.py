@@ -92,7 +92,7 @@ def _turn(conversation: Chat, message: str, settings: dict[str, Any], show_draft
             raise
         console.fail(str(error))
     else:
-        console.note(generate.summary(result))
+        console.note(generate.summary(result, settings["temperature"] > 0))
 
 
 def _next(watched: bool) -> str | None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 TERMINAL = "-"
 """The value of --trace without a file."""
 
+GREEDY = "greedy: p is 1 on the token with the largest logit; --temperature 1 shows the model's own law"
+
 Trace = Annotated[
     str | None,
     typer.Option(
@@ -64,6 +66,11 @@ class Request:
 
     prompt: str
     settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the text depends on a seed."""
+        return bool(self.settings["temperature"] > 0)
 
 
 def register(app: typer.Typer) -> None:
@@ -143,7 +150,7 @@ def generate(
         _trace(loaded, request, show)
     else:
         result = run(loaded, request, _writer(show))
-        _report(result, show)
+        _report(result, show, request.sampled)
 
 
 def read_prompt(argument: str | None) -> str:
@@ -201,19 +208,21 @@ def _writer(show: Show) -> Writer:
     return Silent() if show.as_json else text_writer(show.draft)
 
 
-def _report(result: Result, show: Show) -> None:
+def _report(result: Result, show: Show, sampled: bool) -> None:
     if show.as_json:
         console.print_json(result.record())
     else:
-        console.note(summary(result))
+        console.note(summary(result, sampled))
 
 
-def summary(result: Result) -> str:
-    """Returns the closing line: the figures, and what is needed to have this text again."""
+def summary(result: Result, sampled: bool) -> str:
+    """Returns the closing line: the figures, and for a sampled text what is needed to have it again."""
     line = result.summary()
+    if not sampled:
+        return line
     if not result.reproducible:
         return f"{line} | rule {result.rule}, not reproducible: set --draft-length, or --rule coupled"
-    return line
+    return f"{line} | seed {result.seed}"
 
 
 def _compare(model: Model, request: Request, show: Show) -> None:
@@ -229,7 +238,7 @@ def _compare(model: Model, request: Request, show: Show) -> None:
     if show.as_json:
         console.print_json(found.record())
         return
-    console.note(f"speculative: {summary(speculative)}")
+    console.note(f"speculative: {summary(speculative, request.sampled)}")
     console.note(f"plain:       {plain.summary()}")
     for line in verdict(found):
         console.note(line)
@@ -268,6 +277,8 @@ def _trace(model: Model, request: Request, show: Show) -> None:
         out.print()
 
     to_terminal = show.trace == TERMINAL and not show.as_json
+    if to_terminal and not request.sampled:
+        console.note(GREEDY)
     tracer = Tracer(RULES.get(request.settings["rule"])(), seed, on_round if to_terminal else lambda one: None)
     result = run(model, request, Silent(), seed=seed, observer=tracer)
     if show.trace not in (None, TERMINAL):
@@ -283,7 +294,7 @@ def _trace(model: Model, request: Request, show: Show) -> None:
     writer = TextWriter()
     writer.write(result.text)
     writer.end()
-    console.note(summary(result))
+    console.note(summary(result, request.sampled))
     if show.trace != TERMINAL:
         console.note(f"trace of {len(tracer.rounds)} rounds written to {show.trace}")
 

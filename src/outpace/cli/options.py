@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -186,7 +187,7 @@ class OptionalTraceFile(TyperCommand):
         words, rest = (args[: args.index("--")], args[args.index("--") :]) if "--" in args else (args, [])
         spelt = [
             "--trace=-" if word == "--trace" and not following.endswith(".html") else word
-            for word, following in zip(words, [*words[1:], ""], strict=True)
+            for word, following in zip_longest(words, words[1:], fillvalue="")
         ]
         return super().parse_args(ctx, spelt + rest)
 
