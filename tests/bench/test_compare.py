@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,14 @@ def test_the_command_prints_a_table_or_one_json_object(long_context: Path) -> No
         "threads",
     }  # fmt: skip
     assert record["forward"][0].keys() == {"rows", "context", "seconds", "floor_seconds"}
+
+
+def test_without_the_peer_nothing_is_loaded_or_measured(long_context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    monkeypatch.setattr("outpace.bench.compare.load_native", None)
+    result = CliRunner().invoke(app, ["bench", "kernels", "--model", str(long_context), "--peers"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.endswith("needs the extra 'peers': pip install 'outpace[peers]'\n")
 
 
 @pytest.mark.parametrize("seconds", ["-1", "nan", "1e9"])

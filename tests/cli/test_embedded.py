@@ -40,4 +40,4 @@ def test_a_model_that_drafts_for_itself_has_q_equal_to_p_at_every_guess(embedded
     guesses = [guess for one in record["rounds"] for guess in one["guesses"]]  # type: ignore[attr-defined]
     assert len(guesses) >= 9
     assert all(guess["p"] == guess["q"] for guess in guesses)
-    assert {guess["outcome"] for guess in guesses} == {"accepted"}
+    assert not any(guess["outcome"] == "rejected" for guess in guesses)

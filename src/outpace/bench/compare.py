@@ -33,6 +33,8 @@ def bench_kernels(
     path = models.resolve(model)
     if peers and not path.is_file():
         raise UsageError(f"--peers needs a GGUF file, which is all that llama.cpp reads, got {path}")
+    if peers:
+        LlamaCpp.api()
     with closing(open_weights(path)) as file:
         work = Work.of(file)
         target = load_native(file, threads=threads)

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Protocol
 
 from outpace.errors import MissingExtra, ModelError
@@ -37,11 +37,8 @@ class LlamaCpp:
 
         Raises MissingExtra without llama-cpp-python, ModelError when llama.cpp does not take the file.
         """
-        try:
-            import llama_cpp
-        except ImportError as error:
-            raise MissingExtra("the comparison with llama.cpp (--peers)", "peers") from error
-        self._api: Any = llama_cpp
+        self._api: Any = self.api()
+        llama_cpp = self._api
         self.version = metadata.version("llama-cpp-python")
         self._quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)  # kept: C holds only a pointer
         llama_cpp.llama_log_set(self._quiet, ctypes.c_void_p(0))
@@ -63,6 +60,16 @@ class LlamaCpp:
         self._batch = llama_cpp.llama_batch_init(512, 0, 1)
         self._filled = context
         self._decode(_tokens(context), first=0, sequence=0, every_logit=False)
+
+    @staticmethod
+    def api() -> ModuleType:
+        """Returns the module of C functions. Raises MissingExtra without it, which costs nothing to find out."""
+        try:
+            import llama_cpp
+        except ImportError as error:
+            raise MissingExtra("the comparison with llama.cpp (--peers)", "peers") from error
+        module: ModuleType = llama_cpp
+        return module
 
     def __enter__(self) -> LlamaCpp:
         return self
