@@ -6,7 +6,7 @@
 
 namespace outpace::avx512vnni {
 
-// matrix.cpp
+// matrix.cpp, matrix_quantise.cpp
 void quantise(Activations& x, int row0, int row1);
 void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride);
 
