@@ -15,47 +15,54 @@ SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": SEED, "max_tokens": 64}
 BATCH = 8
 
 
-def same(what: str, plain: Sequence[tuple[int, ...]], other: Sequence[tuple[int, ...]]) -> Outcome:
-    """Returns the outcome of comparing two lists of token texts."""
-    different = [i for i, (a, b) in enumerate(zip(plain, other, strict=True)) if a != b]
-    figure = f"{len(plain) - len(different)} of {len(plain)} texts equal"
-    return Outcome(what, figure + (f", first difference in prompt {different[0]}" if different else ""), "all",
-                   not different)  # fmt: skip
+Text = tuple[int, ...]
+Way = Callable[[Sequence[str]], list[Text]]
 
 
-def texts(model: Model, questions: Sequence[str], **options: Any) -> list[tuple[int, ...]]:
-    return [model.generate(question, **options).tokens for question in questions]
+def alone(model: Model, **options: Any) -> Way:
+    return lambda questions: [model.generate(question, **options).tokens for question in questions]
+
+
+def in_one_batch(model: Model, **options: Any) -> Way:
+    return lambda questions: [result.tokens for result in together(model, questions, **options)]
+
+
+def compare(questions: Sequence[str], plain: Way, others: dict[str, Way]) -> Iterator[Outcome]:
+    """Yields how many texts of each way equal the plain ones; batch by batch, so that prefixes are found cached."""
+    wrong: dict[str, list[int]] = {name: [] for name in others}
+    for start in range(0, len(questions), BATCH):
+        batch = questions[start : start + BATCH]
+        texts = plain(batch)
+        for name, way in others.items():
+            pairs = zip(texts, way(batch), strict=True)
+            wrong[name] += [start + i for i, (text, other) in enumerate(pairs) if text != other]
+    for name, different in wrong.items():
+        figure = f"{len(questions) - len(different)} of {len(questions)} texts equal"
+        if different:
+            figure += f", first difference in prompt {different[0]}"
+        yield Outcome(f"{name} against none", figure, "all", not different)
 
 
 def embedded() -> Iterator[Outcome]:
     questions = [prompt for _, prompt in prompts()]
-    model = load(EMBEDDED)
-    for name, options in (("greedy", GREEDY), ("temperature 1", SAMPLED)):
-        plain = texts(model, questions, drafter="none", **options)
-        for length in (1, 3, 8):
-            drafted = texts(model, questions, drafter="ngram", draft_length=length, **options)
-            yield same(f"{name}, ngram {length} against none", plain, drafted)
-        yield same(f"{name}, default against none", plain, texts(model, questions, **options))
-        one = texts(load(EMBEDDED, threads=1), questions, drafter="ngram", draft_length=3, **options)
-        yield same(f"{name}, 1 thread against 2", plain, one)
-        yield same(f"{name}, in a batch of {BATCH} against alone", plain, in_batches(model, questions, **options))
-
-
-def in_batches(model: Model, questions: Sequence[str], **options: Any) -> list[tuple[int, ...]]:
-    results = []
-    for start in range(0, len(questions), BATCH):
-        batch = questions[start : start + BATCH]
-        results += together(model, batch, drafter="ngram", draft_length=3, **options)
-    return [result.tokens for result in results]
+    model, single = load(EMBEDDED), load(EMBEDDED, threads=1)
+    for law, options in (("greedy", GREEDY), ("temperature 1", SAMPLED)):
+        others = {
+            f"{law}, ngram {length}": alone(model, drafter="ngram", draft_length=length, **options)
+            for length in (1, 3, 8)
+        }
+        others[f"{law}, default"] = alone(model, **options)
+        others[f"{law}, 1 thread, ngram 3"] = alone(single, drafter="ngram", draft_length=3, **options)
+        others[f"{law}, batch of {BATCH}, ngram 3"] = in_one_batch(model, drafter="ngram", draft_length=3, **options)
+        yield from compare(questions, alone(model, drafter="none", **options), others)
 
 
 def pair() -> Iterator[Outcome]:
     questions = [prompt for _, prompt in per_task(4)]
     model = load(TARGET, DRAFT)
-    for name, options in (("greedy", GREEDY), ("temperature 1", SAMPLED)):
-        plain = texts(model, questions, drafter="none", **options)
-        yield same(f"{name}, ngram against none", plain, texts(model, questions, drafter="ngram", **options))
-        yield same(f"{name}, model against none", plain, texts(model, questions, drafter="model", **options))
+    for law, options in (("greedy", GREEDY), ("temperature 1", SAMPLED)):
+        others = {f"{law}, {drafter}": alone(model, drafter=drafter, **options) for drafter in ("ngram", "model")}
+        yield from compare(questions, alone(model, drafter="none", **options), others)
 
 
 Measure = Callable[[], Iterator[Outcome]]
