@@ -109,7 +109,7 @@ class Model:
         drafted, "rejection" is the papers' rule. observer: sees each round's laws and scores before it is committed.
         Raises UsageError with all that is wrong in one message, ContextOverflow when the prompt leaves no room.
         """
-        generation = self.stream(
+        return self.stream(
             prompt,
             max_tokens=max_tokens,
             temperature=temperature,
@@ -124,10 +124,7 @@ class Model:
             raw=raw,
             system=system,
             observer=observer,
-        )
-        for _ in generation:
-            pass
-        return generation.result()
+        ).run()
 
     def stream(
         self,
@@ -199,10 +196,7 @@ class Chat:
 
     def send(self, text: str, **options: Any) -> Result:
         """Returns the answer to `text`, after adding both to the conversation; options as for `Model.generate`."""
-        generation = self.stream(text, **options)
-        for _ in generation:
-            pass
-        return generation.result()
+        return self.stream(text, **options).run()
 
     def stream(self, text: str, **options: Any) -> Generation:
         """Returns the answer as it comes; the turn joins the conversation when the iterator is exhausted."""

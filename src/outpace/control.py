@@ -285,7 +285,7 @@ class MeasuredController:
         self._idle = 0
         if accepted or not self._probing:
             self._gap = FIRST_GAP
-        if not cut:
+        if not cut and not self._self_limiting:
             self._acceptance.observe(drafted, accepted)
 
     def reason(self) -> str:

@@ -79,19 +79,26 @@ class Generation(Iterator[Chunk]):
 
     def _open(self, max_tokens: int, observer: Callable[[Observation], None] | None) -> Round:
         target, plan, prompt = self._target, self.plan, Prompt(self._ids)
-        session, context = target.open(prompt, plan.drafter.taps)
         sampler = Sampler(plan.params, plan.seed)
-        # Under a rule that shares noise the drafter draws with the target's own; else with a noise of its own.
-        drafting = sampler if plan.rule.shares_noise else Sampler(plan.params, plan.seed, shares_noise=False)
+        session, context = target.open(prompt, plan.drafter.taps)
+        try:
+            # Under a rule that shares noise the drafter draws with the target's own; else with a noise of its own.
+            shared = plan.rule.shares_noise
+            draws = sampler if shared else Sampler(plan.params, plan.seed, shares_noise=False)
+            drafting = plan.drafter.open(prompt, context, draws)
+        except BaseException:
+            session.close()
+            raise
+        unused = RoundNoise(plan.seed)
         return Round(
             session=session,
-            drafting=plan.drafter.open(prompt, context, drafting),
+            drafting=drafting,
             committed=list(self._ids),
             limit=min(len(self._ids) + max_tokens, target.max_length),
             vocab_size=target.vocab_size,
             laws=sampler,
             rule=plan.rule,
-            noise=lambda committed: RoundNoise(plan.seed, 0, committed),
+            noise=(lambda committed: unused) if shared else (lambda committed: RoundNoise(plan.seed, 0, committed)),
             controller=plan.controller,
             stop=self._ending,
             observer=observer,
@@ -102,10 +109,7 @@ class Generation(Iterator[Chunk]):
         try:
             step = next(self._rounds)
         except StopIteration:
-            self.close()
-            if self.round.finish and self.on_end:
-                self.on_end("".join(self._texts))
-                self.on_end = None
+            self._ended()
             raise
         except BaseException:
             self.close()
@@ -113,6 +117,27 @@ class Generation(Iterator[Chunk]):
         chunk = self.take(step)
         self._decode_seconds += clock() - start
         return chunk
+
+    def run(self) -> Result:
+        """Returns the result after all rounds that are left; what iterating gives, at less cost a round."""
+        start = clock()
+        try:
+            for step in self._rounds:
+                self._steps.append(without_laws(step))
+        except BaseException:
+            self.close()
+            raise
+        self._decode_seconds += clock() - start
+        if self._ending.pieces:
+            self._texts += self._ending.take(last=True)
+        self._ended()
+        return self.result()
+
+    def _ended(self) -> None:
+        self.close()
+        if self.round.finish and self.on_end:
+            self.on_end("".join(self._texts))
+            self.on_end = None
 
     def take(self, step: Step) -> Chunk:
         """Returns the text of a Step of `round`, for a driver that advances several requests itself."""

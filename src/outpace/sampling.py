@@ -219,15 +219,19 @@ class Sampler:
 
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[RowLaw]:
         """Returns [N+1] laws: row 0 follows the last committed token, row i + 1 node i."""
-        rows = np.asarray(scores.logits, dtype=np.float32)
-        laws = []
-        for node in range(-1, len(draft)):
-            path = draft.path_to(node)
-            row = rows[node + 1]
-            if self._processors:
-                row = self._processed(row, (*committed, *(draft.tokens[i] for i in path)))
-            laws.append(self._law(row, len(committed), len(path), node))
-        return laws
+        rows: Sequence[Float32Array] = np.asarray(scores.logits, dtype=np.float32)  # type: ignore[assignment]
+        core, count = self._core, len(committed)
+        if self._processors:
+            rows = [
+                self._processed(row, (*committed, *(draft.tokens[i] for i in draft.path_to(node))))
+                for node, row in enumerate(rows, -1)
+            ]
+        if not self.shares_noise:
+            return [RowLaw(core, row, Purpose.DRAFT, count, node) for node, row in enumerate(rows)]
+        places = [count]
+        for parent in draft.parents:
+            places.append(places[parent + 1] + 1)
+        return [RowLaw(core, row, Purpose.SAMPLE, place, 0) for row, place in zip(rows, places, strict=True)]
 
     def draw_all(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[int]:
         """Returns [N+1] what `draw` of each law returns."""

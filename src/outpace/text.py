@@ -186,10 +186,15 @@ class Detokeniser:
     def __init__(self, text: Text) -> None:
         self._piece = text.piece
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decode = self._decoder.decode
 
     def feed(self, ids: Iterable[int]) -> str:
         """Returns the text that became complete; bytes of an unfinished character wait."""
         return self._decoder.decode(b"".join(map(self._piece, ids)))
+
+    def feed_one(self, id: int) -> str:
+        """Returns `feed((id,))`, at less cost between two passes of a model."""
+        return self._decode(self._piece(id))
 
     def flush(self) -> str:
         """Returns what waited, as U+FFFD: the text ended inside a character."""
@@ -202,11 +207,13 @@ class TextStream:
     def __init__(self, text: Text, stops: Sequence[str] = ()) -> None:
         self._detokeniser = text.detokeniser()
         self._scanner = StopScanner(stops)
+        self._has_stops = bool(stops)
         self.stopped = False
 
     def feed(self, token: int) -> tuple[str, bool]:
         """Returns (the text that may be shown now, whether this token completed a stop string)."""
-        return self._scan(self._detokeniser.feed((token,)))
+        new = self._detokeniser.feed_one(token)
+        return self._scan(new) if self._has_stops else (new, False)
 
     def finish(self) -> str:
         """Returns the text that was held back, now that no token follows."""

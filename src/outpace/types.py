@@ -12,7 +12,7 @@ committed token, row i + 1 follows node i.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 Array: TypeAlias = Any
@@ -46,8 +46,10 @@ class Budget:
 
     def clipped(self, room: int) -> Budget:
         """Returns the budget with paths of at most `room` tokens."""
-        depth = max(0, min(self.depth, room))
-        return replace(self, depth=depth, nodes=self.nodes if depth else 0)
+        if self.depth <= room:
+            return self
+        depth = max(0, room)
+        return Budget(depth, self.nodes if depth else 0, self.min_path_probability)
 
 
 PLAIN = Budget(depth=0, nodes=0)

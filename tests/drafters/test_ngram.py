@@ -120,11 +120,11 @@ def test_matches_that_fail_are_not_drafted_from_until_they_are_old():
 
 def test_what_is_accepted_raises_the_estimate_of_its_match_length():
     one = session([1, 2, 3, 4, 5, 1, 2])
-    before = [one.acceptance(n) for n in (2, 3, 4)]
+    before = [one.acceptance[n] for n in (2, 3, 4)]
     proposed = one.propose(Budget.chain(3))
     assert proposed == Draft.chain([3, 4, 5])
     observe(one, proposed, 2, 0)
-    after = [one.acceptance(n) for n in (2, 3, 4)]
+    after = [one.acceptance[n] for n in (2, 3, 4)]
     assert after[0] > before[0]
     assert after[1] > before[1]
     assert after[2] < before[2]

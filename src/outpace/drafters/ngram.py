@@ -34,8 +34,8 @@ ACCEPTANCE = (0.0, 0.26, 0.52, 0.62, 0.70, 0.75, 0.77, 0.78, 0.79, 0.80, 0.82, 0
 PRIOR_WEIGHT = 8.0
 """The table above counts as this many observations."""
 
-HALF_LIFE = 64
-"""Committed tokens after which an observation counts half: what failed once is tried again."""
+FADE_AFTER, FADE = 16, 0.84
+"""Every so many committed tokens observations lose weight, to half in 64: what failed once is tried again."""
 
 
 class History:
@@ -111,9 +111,10 @@ class NGramSession:
 
     def __init__(self, tokens: Sequence[int], min_match: int) -> None:
         self.history = History(tokens, min_match)
+        self.acceptance = list(ACCEPTANCE)  # [LONGEST + 1] as learnt so far
         self._right = [0.0] * (LONGEST + 1)
         self._tried = [0.0] * (LONGEST + 1)
-        self._when = [0] * (LONGEST + 1)
+        self._until_fade = FADE_AFTER
         self._matched = 0
 
     def propose(self, budget: Budget) -> Draft:
@@ -133,25 +134,12 @@ class NGramSession:
 
     def _worthwhile(self, length: int, depth: int, least: float) -> int:
         """Returns how many tokens have a path probability of at least `least`."""
-        path = 1.0
+        acceptance, path = self.acceptance, 1.0
         for i in range(depth):
-            path *= self.acceptance(min(length + i, LONGEST))
+            path *= acceptance[min(length + i, LONGEST)]
             if path < least:
                 return i
         return depth
-
-    def acceptance(self, length: int) -> float:
-        """Returns how likely the next token is right after a match of `length` tokens."""
-        fade: float = 0.5 ** ((len(self.history.tokens) - self._when[length]) / HALF_LIFE)
-        right, tried = self._right[length] * fade, self._tried[length] * fade
-        return (PRIOR_WEIGHT * ACCEPTANCE[length] + right) / (PRIOR_WEIGHT + tried)
-
-    def _learn(self, length: int, right: bool) -> None:
-        now = len(self.history.tokens)
-        fade = 0.5 ** ((now - self._when[length]) / HALF_LIFE)
-        self._right[length] = self._right[length] * fade + right
-        self._tried[length] = self._tried[length] * fade + 1
-        self._when[length] = now
 
     def observe(self, step: Step, scores: Scores) -> None:
         if self._matched and step.drafted:
@@ -162,6 +150,26 @@ class NGramSession:
                 self._learn(min(self._matched + accepted, LONGEST), False)
         self._matched = 0
         self.history.tokens += step.tokens
+        self._until_fade -= len(step.tokens)
+        if self._until_fade <= 0:
+            self._fade()
+
+    def _learn(self, length: int, right: bool) -> None:
+        self._right[length] += right
+        self._tried[length] += 1
+        self._estimate(length)
+
+    def _estimate(self, length: int) -> None:
+        right, tried = self._right[length], self._tried[length]
+        self.acceptance[length] = (PRIOR_WEIGHT * ACCEPTANCE[length] + right) / (PRIOR_WEIGHT + tried)
+
+    def _fade(self) -> None:
+        self._until_fade = FADE_AFTER
+        for length in range(1, LONGEST + 1):
+            if self._tried[length]:
+                self._right[length] *= FADE
+                self._tried[length] *= FADE
+                self._estimate(length)
 
     def close(self) -> None:
         pass

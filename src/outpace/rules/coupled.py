@@ -26,11 +26,14 @@ class Coupled:
     def __call__(self, draft: Draft, laws: Sequence[Law], noise: Noise) -> Verdict:
         """Returns the accepted path and the target's draw after it; `noise` is not used: laws carry their own."""
         path: list[int] = []
+        tokens, parents, verified = draft.tokens, draft.parents, draft.verified
         node = -1
         while True:
             token = laws[node + 1].draw()
-            match = next((child for child in draft.children(node) if draft.tokens[child] == token), None)
-            if match is None:
+            for child in range(node + 1, verified):  # children come after their parent
+                if parents[child] == node and tokens[child] == token:
+                    break
+            else:
                 return Verdict(tuple(path), token)
-            path.append(match)
-            node = match
+            path.append(child)
+            node = child
