@@ -23,6 +23,7 @@ CONTEXTS = (128, 1024)
 PREFILL_TOKENS = 128
 PEER_ROWS = (1, 8)
 PEER_CONTEXT = 128
+SETTLE_SECONDS = 0.3
 
 
 Case = TypeVar("Case")
@@ -322,8 +323,19 @@ class _Prefill:
 
 
 def _peer_forward(peer: Peer, rows: int) -> Callable[[], float]:
-    return _timed(lambda: peer.score(rows))
+    return _settled(_timed(lambda: peer.score(rows)))
 
 
 def _peer_prefill(peer: Peer) -> Callable[[], float]:
-    return _timed(lambda: peer.prefill(PREFILL_TOKENS))
+    return _settled(_timed(lambda: peer.prefill(PREFILL_TOKENS)))
+
+
+def _settled(run: Callable[[], float]) -> Callable[[], float]:
+    """Waits after each run until the peer's threads, which spin on for a while, have gone to sleep."""
+
+    def measured() -> float:
+        seconds = run()
+        time.sleep(SETTLE_SECONDS)
+        return seconds
+
+    return measured
