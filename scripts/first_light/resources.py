@@ -12,9 +12,11 @@ from accept import Outcome
 from first_light.common import EMBEDDED, TARGET, file_of
 
 LOAD = """
-import json, resource, sys, time
+import json, re, sys, time
 import outpace.api, outpace.targets.native, outpace.native.loading, outpace.text, outpace.native.gguf
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def peak():
+    with open("/proc/self/status") as f:
+        return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", f.read()).group(1))
 bare = peak()
 start = time.perf_counter()
 model = outpace.load(sys.argv[1], threads=2, context=2048)
