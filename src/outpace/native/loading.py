@@ -24,7 +24,7 @@ DEFAULT_CONTEXT = 8192
 """Positions of a context when nobody asks for another number and the model was trained for at least as many."""
 
 MAX_HEAD_DIM = 512
-_CHUNK_BYTES = 2 << 20  # of the file, held beside the packed matrix by each packing thread
+_CHUNK_BYTES = 1 << 19  # of the file, held beside the packed matrix by each packing thread
 _BLOCK_ROWS = 128  # rows that a forward pass takes at once
 _VECTORS: Mapping[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
