@@ -160,6 +160,16 @@ def plan(
         float,
         typer.Option("--reserve", metavar="GB", rich_help_panel=ASSUMED, help="Memory kept free on each device."),
     ] = 1.0,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            rich_help_panel=options.OUTPUT,
+            show_default="none",
+            help="Write the same as a page of charts with sliders, which needs no network.",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Say whether to speculate, with what and how far, before anything is bought or measured.
@@ -177,7 +187,7 @@ def plan(
             "--draft-dtype": draft_dtype,
             "--latency-target": latency_target,
         }
-        _lengths(acceptance, cost, slope, [name for name, value in given.items() if value], as_json)
+        _lengths(acceptance, cost, slope, [name for name, value in given.items() if value], html, as_json)
         return
     if device is None:
         raise UsageError("--target needs --device, for example --device h100 or memory=24,bandwidth=1000,rate=165")
@@ -209,14 +219,17 @@ def plan(
             reserve_bytes=reserve * 1e9,
         )
     )
-    _show(found, target, as_json)
+    _show(found, target, html, as_json)
 
 
-def _show(found: Plan, target: str, as_json: bool) -> None:
+def _show(found: Plan, target: str, html: str | None, as_json: bool) -> None:
+    from outpace.cli.plan_html import plan_page, write_page
     from outpace.cli.plan_view import show_plan
     from outpace.cli.vllm_check import checked_by_vllm
     from outpace.theory.engine_settings import all_settings, vllm_config
 
+    if html is not None:
+        write_page(html, plan_page(found))
     chosen = _chosen(found, target)
     settings, checked = all_settings(chosen), checked_by_vllm(vllm_config(chosen))
     if as_json:
@@ -236,7 +249,10 @@ def _chosen(found: Plan, target: str) -> Chosen:
     return Chosen(target, best.candidate.kind, draft, best.first.draft_length, devices)
 
 
-def _lengths(acceptance: str | None, cost: float | None, slope: float, needless: list[str], as_json: bool) -> None:
+def _lengths(
+    acceptance: str | None, cost: float | None, slope: float, needless: list[str], html: str | None, as_json: bool
+) -> None:
+    from outpace.cli.plan_html import lengths_page, write_page
     from outpace.cli.plan_inputs import number
     from outpace.cli.plan_view import show_lengths
     from outpace.theory.length_table import length_table
@@ -246,6 +262,8 @@ def _lengths(acceptance: str | None, cost: float | None, slope: float, needless:
     if acceptance is None or cost is None:
         raise UsageError("give --target MODEL and --device NAME, or --acceptance X and --cost C alone")
     found = length_table(number("--acceptance", acceptance), cost, slope)
+    if html is not None:
+        write_page(html, lengths_page(found))
     if as_json:
         console.print_json(found.record())
     else:

@@ -12,7 +12,7 @@ from typing import Any
 from outpace.theory import memory
 from outpace.theory.candidates import candidates
 from outpace.theory.question import Assumption, Question, assumptions
-from outpace.theory.ranking import LEAST_GAIN, Load, Ranked, does_not_fit, plain, rank
+from outpace.theory.ranking import LEAST_GAIN, Load, Ranked, does_not_fit, gains_by_concurrency, plain, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,10 @@ class Plan:
     def chosen(self) -> Ranked | None:
         """What settings are made for: the best of the named drafts that pay, else the best candidate that pays."""
         return next((one for one in self.ranked if one.candidate.named and one.speculate), self.best)
+
+    def gains_by_concurrency(self, most: int = 1024) -> dict[str, list[tuple[int, float]]]:
+        """Returns (requests, speed-up) by candidate, at powers of two up to `most` as far as they fit."""
+        return {one.candidate.name: gains_by_concurrency(self.question, one, most) for one in self.ranked}
 
     def record(self) -> dict[str, Any]:
         """Returns everything as plain values for JSON."""

@@ -108,6 +108,16 @@ def rank(question: Question, candidate: Candidate, alone: memory.Fit) -> Ranked:
     )
 
 
+def gains_by_concurrency(question: Question, ranked: Ranked, most: int) -> list[tuple[int, float]]:
+    """Returns (requests, speed-up) at powers of two up to `most`, as far as they fit; empty for what cannot draft."""
+    candidate = ranked.candidate
+    if candidate.unusable is not None:
+        return []
+    batches = [1 << power for power in range(most.bit_length()) if 1 << power <= min(most, ranked.requests)]
+    costs = partial(_costs, question, candidate)
+    return [(batch, _shortest_near_best(candidate, costs(batch)).speedup) for batch in batches]
+
+
 def plain(question: Question, fit: memory.Fit, requests: int) -> Load:
     """Returns the target without a drafter at one concurrency."""
     target = question.deployment(question.target, question.precision)
