@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,10 @@ from outpace.cli import vllm_check
 from outpace.cli.app import app
 
 PAIR = ["--target", "llama-3.1-8b", "--device", "h100"]
+TINY = {
+    "hidden_size": 2048, "num_attention_heads": 32, "num_hidden_layers": 16, "intermediate_size": 8192,
+    "vocab_size": 128256,
+}  # fmt: skip
 
 
 def run(*arguments: str) -> str:
@@ -73,10 +79,7 @@ def test_two_numbers_are_enough() -> None:
 
 
 def test_a_config_and_a_device_by_numbers(tmp_path: Path) -> None:
-    config = {
-        "hidden_size": 2048, "num_attention_heads": 32, "num_hidden_layers": 16, "intermediate_size": 8192,
-        "vocab_size": 128256,
-    }  # fmt: skip
+    config = dict(TINY)
     (tmp_path / "config.json").write_text(json.dumps(config))
     numbers = ["--device", "memory=24,bandwidth=1000,rate=165", "--json"]
     record = json.loads(run("--target", str(tmp_path), "--draft", "llama-3.2-1b", *numbers))
@@ -88,6 +91,27 @@ def test_a_config_and_a_device_by_numbers(tmp_path: Path) -> None:
     assert "is not JSON" in mistake("--target", str(tmp_path), *numbers)
     (tmp_path / "config.json").write_text("[]")
     assert "must hold an object" in mistake("--target", str(tmp_path), *numbers)
+
+
+def test_a_config_comes_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(repository: str, file: str, size: int, sink: BytesIO, progress: object) -> None:
+        assert (repository, file, size) == ("owner/llama-tiny", "config.json", 0)
+        sink.write(json.dumps(TINY).encode())
+
+    monkeypatch.setattr("outpace.models.hub.download", download)
+    record = json.loads(run("--target", "owner/llama-tiny", "--device", "l40s", "--json"))
+    assert record["target"] == "owner/llama-tiny"
+    assert "vllm serve owner/llama-tiny" in record["settings"][1]["text"]
+
+
+def test_an_endless_config_is_not_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(repository: str, file: str, size: int, sink: BytesIO, progress: Callable[[int, int], None]) -> None:
+        for done in range(1, 1 << 20):
+            sink.write(bytes(1 << 20))
+            progress(done << 20, done << 20)
+
+    monkeypatch.setattr("outpace.models.hub.download", download)
+    assert "must have at most" in mistake("--target", "owner/name", "--device", "l40s")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def plan(
             metavar="MODEL",
             rich_help_panel=options.MODEL,
             show_default="none: from --acceptance and --cost alone",
-            help="A preset (llama-3.1-8b, qwen3-32b, ..), a config.json or a folder with one.",
+            help="A preset (llama-3.1-8b, ..), a config.json, a folder with one, or a hub id (owner/name).",
         ),
     ] = None,
     drafts: Annotated[

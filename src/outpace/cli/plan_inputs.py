@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,24 +14,55 @@ if TYPE_CHECKING:
     from outpace.theory.shape import ModelShape
 
 
+LARGEST_CONFIG = 4 << 20
+"""Bytes of a config.json that are read at most; real ones have a few thousand."""
+
+
 def shape_named(name: str) -> ModelShape:
-    """Returns the shape of a preset, of a config.json, or of a folder that holds one."""
+    """Returns the shape of a preset, of a config.json, of a folder that holds one, or of a model on the hub."""
+    from outpace.models.hub import HUB_ID
     from outpace.theory.shape import from_config, preset
 
     path = Path(name)
     if path.is_dir():
         path = path / "config.json"
-    if path.suffix != ".json":
+    repository = HUB_ID.fullmatch(name)
+    if path.suffix == ".json":
+        text = _local(path)
+    elif repository and not path.exists():
+        text = _from_hub(repository["repository"])
+    else:
         return preset(name)
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {path}: give a config.json, its folder or a preset") from None
+        config = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from None
+        raise UsageError(f"the config of {name} is not JSON: {error}") from None
     if not isinstance(config, dict):
-        raise UsageError(f"{path} must hold an object of fields, got {type(config).__name__}")
+        raise UsageError(f"the config of {name} must hold an object of fields, got {type(config).__name__}")
     return from_config(config, name)
+
+
+def _local(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST_CONFIG + 1)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}: give a config.json, its folder, a hub id or a preset") from None
+    _check_length(len(text), str(path))
+    return text
+
+
+def _from_hub(repository: str) -> bytes:
+    from outpace.models.hub import download
+
+    sink = BytesIO()
+    download(repository, "config.json", 0, sink, lambda done, _: _check_length(done, repository))
+    return sink.getvalue()
+
+
+def _check_length(size: int, where: str) -> None:
+    if size > LARGEST_CONFIG:
+        raise UsageError(f"the config of {where} must have at most {LARGEST_CONFIG:,} bytes, this one is longer")
 
 
 def device_named(text: str, precision: Precision) -> Device:
