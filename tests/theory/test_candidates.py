@@ -61,12 +61,30 @@ def test_padded_vocabularies_are_the_same_and_others_are_not() -> None:
     assert "not both encoder-decoders" in str(vocabulary_problem(preset("t5-xxl"), LLAMA_8B))
 
 
-def test_families_are_read_from_names() -> None:
-    assert [family(name) for name in ("llama-3.1-8b", "Qwen/Qwen3-8B", "mixtral-8x7b")] == [
-        "llama",
-        "qwen",
-        "mistral",
-    ]
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("llama-3.1-8b", "llama3"),
+        ("meta-llama/Llama-3.2-1B", "llama3"),
+        ("qwen2.5-0.5b", "qwen2"),
+        ("Qwen/Qwen3-8B", "qwen3"),
+        ("mistral-7b-v0.1", "mistral"),
+        ("mixtral-8x7b", "mistral"),
+        ("gemma-2-27b", "gemma2"),
+        ("smollm2-135m", "smollm2"),
+        ("t5-small", "t5"),
+        ("42", "42"),
+    ],
+)
+def test_families_are_read_from_names(name: str, expected: str) -> None:
+    assert family(name) == expected
+
+
+def test_another_generation_is_not_proposed_and_said_to_be_another_family() -> None:
+    names = [one.name for one in candidates(preset("qwen2.5-7b"), [], ["all"], {}) if one.kind == "draft"]
+    assert names == ["qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b"]
+    line = str(rule_of_thumb(preset("qwen2.5-7b"), preset("qwen3-0.6b"), Choice(4, 3.0, 2.2), 0.1))
+    assert "another family by its name" in line
 
 
 def test_a_draft_that_keeps_the_rule_of_thumb_is_not_mentioned() -> None:

@@ -17,6 +17,7 @@ PADDING = 1024
 """Rows by which the vocabularies of one tokenizer may differ: heads are padded to suit a kernel."""
 
 _ONE_FAMILY = {"mixtral": "mistral"}
+_FAMILY = re.compile(r"([a-z]+)(?:-?(\d+)(?:\.\d+)?(?![\d.]*[bmx]))?")  # a number before b, m or x is a size
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,11 @@ def rule_of_thumb(target: ModelShape, draft: ModelShape, choice: Choice, cost: f
 
 
 def family(name: str) -> str:
-    """Returns the family that a model's name begins with: "llama" of "llama-3.1-8b"."""
-    letters = re.match(r"[a-z]+", name.rsplit("/", 1)[-1].lower())
-    word = letters.group() if letters else name
-    return _ONE_FAMILY.get(word, word)
+    """Returns the family and generation that a model's name begins with: "llama3" of "llama-3.1-8b"."""
+    found = _FAMILY.match(name.rsplit("/", 1)[-1].lower())
+    if found is None:
+        return name
+    return _ONE_FAMILY.get(found[1], found[1]) + (found[2] or "")
 
 
 def is_family_draft(target: ModelShape, draft: ModelShape) -> bool:
