@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from outpace.cli import bench, chat, console, doctor, explain, generate, models
+from outpace.cli import bench, chat, console, doctor, explain, generate, models, plan
 from outpace.errors import ModelNotFound, OutpaceError, Unsupported, UsageError, VocabularyMismatch
 
 MISTAKE, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -127,3 +127,4 @@ models.register(app)
 explain.register(app)
 doctor.register(app)
 bench.register(app)
+plan.register(app)

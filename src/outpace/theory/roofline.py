@@ -317,7 +317,7 @@ def device(name: str) -> Device:
     if name.lower() in known:
         return known[name.lower()]
     close = get_close_matches(name.lower(), known, n=3, cutoff=0.4)
-    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
+    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}."
     raise UsageError(f"no device '{name}': {hint} Its memory, bandwidth and peak rate can be given as numbers too")
 
 

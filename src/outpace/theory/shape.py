@@ -157,7 +157,7 @@ def preset(name: str) -> ModelShape:
     if name.lower() in known:
         return known[name.lower()]
     close = get_close_matches(name.lower(), known, n=3, cutoff=0.4)
-    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}"
+    hint = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(known)}."
     raise UsageError(f"no model preset '{name}': {hint} A config.json works for any other model")
 
 

@@ -1,0 +1,1 @@
+"""Pages that stand alone; the commands fill in their data."""
