@@ -13,9 +13,9 @@ static void want(Activations& x, const Matrix& w) {
 }
 
 ForwardPass::Own::Own(const ModelConfig& config, int context)
-    : normed(1, config.hidden_size),
-      attended(1, config.query_size()),
-      activated(1, config.ffn_size),
+    : normed(kOwnRows, config.hidden_size),
+      attended(kOwnRows, config.query_size()),
+      activated(kOwnRows, config.ffn_size),
       keys(context / kPagePositions + 1),
       values(keys.size()),
       attention(attention_scratch(config.head_dim, config.group(), kTaskRows) + 16),
@@ -49,7 +49,6 @@ ForwardPass::ForwardPass(const Model& model)
   for (int t = 0; t < threads_; ++t) {
     Own& own = own_.emplace_back(config_, model.cache_->context);
     const auto like = [](Activations& x, const Activations& shared) {
-      x.rows = 1;
       x.cols = shared.cols;
       x.wants_32 = shared.wants_32;
       x.wants_256 = shared.wants_256;
@@ -65,7 +64,7 @@ size_t ForwardPass::bytes() const {
   const size_t columns = size_t(config_.hidden_size) + config_.query_size() + config_.ffn_size;
   // Activations hold f32, and int8 with scales and sums, in either form: at most 3 bytes a value.
   size_t total = f32 * sizeof(float) + columns * kRows * (sizeof(float) + 3);
-  for (const Own& own : own_) total += own.attention.size() * sizeof(float) + columns * (sizeof(float) + 3);
+  for (const Own& own : own_) total += own.attention.size() * sizeof(float) + columns * kOwnRows * (sizeof(float) + 3);
   return total;
 }
 
@@ -97,22 +96,26 @@ void ForwardPass::plan(const std::vector<Session*>& sessions, int first) {
   }
 }
 
+void ForwardPass::begin(int rows) {
+  rows_ = normed_.rows = attended_.rows = activated_.rows = rows;
+  alone_ = rows <= kOwnRows;
+  if (!alone_) return;
+  for (Own& own : own_) own.normed.rows = own.attended.rows = own.activated.rows = rows;
+}
+
 void ForwardPass::run(const std::vector<Session*>& sessions, int first, int rows, const std::vector<int>& taps,
                       bool wants_logits, const Outputs& outputs) {
-  rows_ = rows;
-  alone_ = rows == 1;
+  begin(rows);
   taps_ = &taps;
   hidden_ = taps.empty() ? nullptr : outputs.hidden.get() + size_t(first) * taps.size() * config_.hidden_size;
   logits_ = wants_logits ? outputs.logits.get() + size_t(first) * config_.vocab_size : nullptr;
-  normed_.rows = attended_.rows = activated_.rows = rows;
   plan(sessions, first);
   pool_.run([this](int thread, int) { layers(thread); });
 }
 
 void ForwardPass::run_head(const float* hidden, int rows, float* logits) {
   for (int first = 0; first < rows; first += kRows) {
-    rows_ = normed_.rows = std::min(kRows, rows - first);
-    alone_ = rows_ == 1;
+    begin(std::min(kRows, rows - first));
     logits_ = logits + size_t(first) * config_.vocab_size;
     std::memcpy(x_.data(), hidden + size_t(first) * config_.hidden_size,
                 size_t(rows_) * config_.hidden_size * sizeof(float));
@@ -166,7 +169,7 @@ void ForwardPass::tap(int layer, int thread) {
 // The hidden states, normed and quantised for the matrices that read them.
 const Activations& ForwardPass::normalise(const std::vector<float>& weight, int thread) {
   Activations& out = alone_ ? own_[thread].normed : normed_;
-  const Range rows = alone_ ? Range{0, 1} : static_share(rows_, thread, threads_);
+  const Range rows = alone_ ? Range{0, rows_} : static_share(rows_, thread, threads_);
   for (int row = rows.begin; row < rows.end; ++row)
     kernels_.rms_norm(x_.data() + size_t(row) * config_.hidden_size, weight.data(), config_.norm_epsilon, out.f32(row),
                       config_.hidden_size);
@@ -178,8 +181,8 @@ const Activations& ForwardPass::normalise(const std::vector<float>& weight, int 
 // `shared` holds f32 rows that all threads have written.
 const Activations& ForwardPass::quantised(Activations& shared, Activations& own, int thread) {
   if (alone_) {
-    std::memcpy(own.f32(0), shared.f32(0), shared.cols * sizeof(float));
-    kernels_.quantise(own, 0, 1);
+    for (int row = 0; row < rows_; ++row) std::memcpy(own.f32(row), shared.f32(row), shared.cols * sizeof(float));
+    kernels_.quantise(own, 0, rows_);
     return own;
   }
   const Range rows = static_share(rows_, thread, threads_);

@@ -15,6 +15,7 @@ class ForwardPass {
 
   static constexpr int kRows = 128;     // of a block: a longer pass goes block by block
   static constexpr int kTaskRows = 32;  // of one call of the attention kernel
+  static constexpr int kOwnRows = 8;    // so few are normalised and quantised by every thread for itself
 
   // Rows [first, first + rows) of all the staged ones, of which `sessions` have `total`.
   void run(const std::vector<Session*>& sessions, int first, int rows, const std::vector<int>& taps,
@@ -32,7 +33,7 @@ class ForwardPass {
   };
   // What a thread alone touches.
   struct Own {
-    // A single row is normalised and quantised by every thread for itself: cheaper than a barrier.
+    // Up to kOwnRows rows: doing all of it is cheaper than a barrier and the other threads' halves from their caches.
     Activations normed, attended, activated;
     std::vector<const uint16_t*> keys, values, own_keys, own_values;
     std::vector<int> slot_of_leaf;
@@ -43,6 +44,7 @@ class ForwardPass {
     Own(const ModelConfig& config, int context);
   };
 
+  void begin(int rows);
   void plan(const std::vector<Session*>& sessions, int first);
   void layers(int thread);
   void embed(int thread);
@@ -71,7 +73,7 @@ class ForwardPass {
 
   // The block at hand.
   int rows_ = 0;
-  bool alone_ = false;  // one row: every thread quantises it for itself
+  bool alone_ = false;  // few rows: every thread quantises all of them for itself
   bool split_ = false;  // a session has several tasks, which read each other's keys and values
   std::vector<Task> tasks_;
   const std::vector<int>* taps_ = nullptr;
