@@ -13,7 +13,7 @@ from outpace.decode import Round, generate
 from outpace.drafters.none import NoDrafts
 from outpace.errors import ContextOverflow, UsageError
 from outpace.noise import RoundNoise
-from outpace.processors import Adjustments, Processor
+from outpace.processors import Adjuster, Adjustments
 from outpace.rules import RULES
 from outpace.sampling import Sampler, SamplingParams
 from outpace.types import (
@@ -252,7 +252,7 @@ def start(
     adjustments: Adjustments | None = None,
 ) -> Round:
     """Returns a request, ready for its first round."""
-    processors = () if adjustments is None else (Processor(adjustments, len(prompt)),)
+    processors = () if adjustments is None else (Adjuster(adjustments, len(prompt)),)
     params = SamplingParams(temperature=temperature, seed=seed)
     shares_noise = RULES[rule].shares_noise
     session, context = target.open(Prompt(tuple(prompt)))

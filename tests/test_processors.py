@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from outpace.errors import UsageError
-from outpace.processors import Adjustments, Before, Processor, adjusted
+from outpace.processors import Adjuster, Adjustments, Before, adjusted
 from outpace.sampling import Sampler, SamplingParams
 from outpace.types import Draft, Scores
 
@@ -19,7 +19,7 @@ ROW = (4.0, -4.0, 1.0, 0.0, -1.0, 2.0)
 
 def after(**wanted: object) -> list[float]:
     row = np.array(ROW, dtype=np.float32)
-    new = Processor(Adjustments(**wanted), len(PROMPT))(row, Before(PROMPT + OUTPUT))
+    new = Adjuster(Adjustments(**wanted), len(PROMPT))(row, Before(PROMPT + OUTPUT))
     assert row.tolist() == list(ROW), "the row belongs to the target"
     assert new.tobytes() == adjusted(row, PROMPT + OUTPUT, len(PROMPT), Adjustments(**wanted)).tobytes()
     return new.tolist()
@@ -103,7 +103,7 @@ def test_the_quick_processor_equals_the_readable_one_whatever_was_drafted(seed: 
     chance = np.random.default_rng(seed)
     vocab, prompt = 40, chance.integers(40, size=chance.integers(1, 90)).tolist()
     wanted = random_wanted(chance, vocab)
-    processor, lists = Processor(wanted, len(prompt)), (list(prompt), list(prompt))
+    processor, lists = Adjuster(wanted, len(prompt)), (list(prompt), list(prompt))
     for _ in range(12):
         for committed in lists:
             for _ in range(3):
@@ -119,7 +119,7 @@ def test_the_quick_processor_equals_the_readable_one_whatever_was_drafted(seed: 
 
 def test_a_list_that_is_shortened_or_rewritten_is_counted_anew() -> None:
     wanted, row = Adjustments(frequency_penalty=1.0), np.zeros(6, dtype=np.float32)
-    processor, committed = Processor(wanted, 1), [0, 1, 1, 2]
+    processor, committed = Adjuster(wanted, 1), [0, 1, 1, 2]
     early = Before(committed[:2])
     assert processor(row, Before(committed)).tolist() == [0, -2, -1, 0, 0, 0]
     committed[3:] = [5]
@@ -137,7 +137,7 @@ def test_what_comes_before_a_row_stays_what_it_was_when_the_list_grows() -> None
 
 
 def test_a_nodes_siblings_and_cousins_do_not_count() -> None:
-    sampler = Sampler(SamplingParams(0), 1, processors=[Processor(Adjustments(presence_penalty=1.0), 1)])
+    sampler = Sampler(SamplingParams(0), 1, processors=[Adjuster(Adjustments(presence_penalty=1.0), 1)])
     draft = Draft((1, 2, 1), (-1, -1, 1), (None,) * 3)
     laws = sampler(Scores(np.array([[0, 0.9, 0.5]] * 4, dtype=np.float32)), [0], draft)
     assert [law.draw() for law in laws] == [1, 2, 1, 0]
@@ -147,7 +147,7 @@ def test_a_masked_token_has_probability_exactly_zero() -> None:
     wanted = Adjustments(
         banned=frozenset({1}), min_tokens=1, withheld=frozenset({2}), logit_bias={1: 100.0, 2: 100.0}
     )
-    sampler = Sampler(SamplingParams(5.0), 1, processors=[Processor(wanted, 1)])
+    sampler = Sampler(SamplingParams(5.0), 1, processors=[Adjuster(wanted, 1)])
     law = sampler.after(np.array([-50, 50, 50, 0], dtype=np.float32), [0], ())
     assert law.probs()[[1, 2]].tolist() == [0, 0]
     assert law.probs().sum() == pytest.approx(1)
@@ -163,7 +163,7 @@ def test_rows_that_nobody_asks_for_are_not_processed() -> None:
 
 
 def test_a_drafters_own_law_outlives_the_row_it_was_made_from() -> None:
-    sampler = Sampler(SamplingParams(), 1, shares_noise=False, processors=[Processor(Adjustments(banned={1}), 1)])
+    sampler = Sampler(SamplingParams(), 1, shares_noise=False, processors=[Adjuster(Adjustments(banned={1}), 1)])
     logits = np.arange(4, dtype=np.float32)
     law = sampler.after(logits, [0], ())
     logits[:] = 0

@@ -10,7 +10,7 @@ from outpace.errors import ContextOverflow
 from outpace.logprobs import LogprobObserver
 from outpace.noise import RoundNoise
 from outpace.options import Plan
-from outpace.processors import Processor
+from outpace.processors import Adjuster
 from outpace.result import Chunk, Result, Seconds, without_laws
 from outpace.sampling import Sampler
 from outpace.text import Text, TextStream
@@ -88,7 +88,7 @@ class Generation(Iterator[Chunk]):
 
     def _open(self, max_tokens: int, observer: Callable[[Observation], None] | None) -> Round:
         target, plan, prompt = self._target, self.plan, Prompt(self._ids)
-        processors = () if plan.adjustments.idle else (Processor(plan.adjustments, len(self._ids)),)
+        processors = () if plan.adjustments.idle else (Adjuster(plan.adjustments, len(self._ids)),)
 
         def sampler(shares_noise: bool) -> Sampler:
             return Sampler(plan.params, plan.seed, plan.choice, shares_noise=shares_noise, processors=processors)

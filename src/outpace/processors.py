@@ -11,7 +11,7 @@ own path counted:
     5. masks        -inf unless t is allowed; -inf if t is banned; -inf if t is withheld, in the first m rows
 
 Steps 1 to 3 are computed in float64 and rounded to float32 once, step 4 likewise. Masks come last, so that no bias
-lifts them: a masked token has probability exactly 0. `Processor` does in time that does not grow with the history
+lifts them: a masked token has probability exactly 0. `Adjuster` does in time that does not grow with the history
 what `adjusted` says in full; the two agree to the bit.
 """
 
@@ -133,7 +133,7 @@ def check_ids(name: str, tokens: Collection[int], vocab_size: int) -> None:
 
 
 def adjusted(row: Float32Array, before: Sequence[int], prompt_length: int, wanted: Adjustments) -> Float32Array:
-    """Returns the row [V] after every step, a new array: slow, short, and what `Processor` must equal.
+    """Returns the row [V] after every step, a new array: slow, short, and what `Adjuster` must equal.
 
     before: every token before the row, of which the first `prompt_length` are the prompt.
     """
@@ -153,7 +153,7 @@ def adjusted(row: Float32Array, before: Sequence[int], prompt_length: int, wante
     return new
 
 
-class Processor:
+class Adjuster:
     """`adjusted` for the rows of one request. Pure: the row's own path is all that it sees of a draft.
 
     It keeps the counts of lists of committed tokens that grow at their end (the target's and a drafter's), so that
