@@ -263,7 +263,7 @@ def summary(result: Result, sampled: bool) -> str:
         return line
     if not result.reproducible:
         return f"{line} | rule {result.rule}, not reproducible: set --draft-length, or --rule coupled"
-    return f"{line} | seed {result.seed}"
+    return f"{line} | seed {result.seed}" + (f", choice {result.choice}" if result.choice else "")
 
 
 def _compare(model: Model, request: Request, show: Show) -> None:
