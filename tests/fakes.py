@@ -13,6 +13,7 @@ from outpace.decode import Round, generate
 from outpace.drafters.none import NoDrafts
 from outpace.errors import ContextOverflow, UsageError
 from outpace.noise import RoundNoise
+from outpace.processors import Adjuster, Adjustments
 from outpace.rules import RULES
 from outpace.sampling import Sampler, SamplingParams
 from outpace.types import (
@@ -248,19 +249,22 @@ def start(
     max_tokens: int = 40,
     stop: Callable[[int], str | None] | None = None,
     observer: Callable[[Observation], None] | None = None,
+    adjustments: Adjustments | None = None,
 ) -> Round:
     """Returns a request, ready for its first round."""
+    processors = () if adjustments is None else (Adjuster(adjustments, len(prompt)),)
     params = SamplingParams(temperature=temperature, seed=seed)
     shares_noise = RULES[rule].shares_noise
     session, context = target.open(Prompt(tuple(prompt)))
-    drafting = drafter.open(Prompt(tuple(prompt)), context, Sampler(params, seed, choice, shares_noise=shares_noise))
+    draft_laws = Sampler(params, seed, choice, shares_noise=shares_noise, processors=processors)
+    drafting = drafter.open(Prompt(tuple(prompt)), context, draft_laws)
     return Round(
         session=session,
         drafting=drafting,
         committed=list(prompt),
         limit=min(len(prompt) + max_tokens, target.max_length),
         vocab_size=target.vocab_size,
-        laws=Sampler(params, seed, choice),
+        laws=Sampler(params, seed, choice, processors=processors),
         rule=RULES[rule],
         noise=lambda committed: RoundNoise(seed, choice, committed),
         controller=FixedController(draft_length),

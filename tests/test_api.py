@@ -197,7 +197,7 @@ def test_the_record_is_json_with_the_documented_keys(model):
     assert set(record) == {
         *("text", "tokens", "finish", "prompt_tokens", "tokens_per_step", "acceptance_rate", "accepted_by_position"),
         *("drafted", "accepted", "operations_factor", "draft_bytes", "reproducible", "model", "engine", "drafter"),
-        *("rule", "seed", "threads", "seconds", "reason", "fault"),
+        *("rule", "seed", "threads", "seconds", "reason", "fault", "choice", "logprobs", "others"),
     }
     assert set(record["seconds"]) == {"load", "prefill", "decode", "draft", "score", "verify"}
 

@@ -25,6 +25,11 @@ FORBIDDEN = {
         *("outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
         *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
     ),
+    "processors": (
+        *("outpace.models", "outpace.text", "outpace.tokenizer", "outpace.stops", "outpace.sampling"),
+        *("outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
+        *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
+    ),
     "drafters": (
         *("outpace.rules", "outpace.decode", "outpace.control", "outpace.targets", "outpace.native"),
         *(
@@ -43,8 +48,24 @@ FORBIDDEN = {
         *("outpace.models", "outpace.targets", "outpace.drafters", "outpace.text"),
         *("outpace._native", "outpace.decode", "outpace.control", "outpace.api"),
     ),
-    "cli": ("numpy", "outpace.sampling", "outpace.noise", "outpace.numerics", "outpace.rules.quantities"),
-    "serve": ("numpy", "outpace.sampling", "outpace.noise", "outpace.numerics", "outpace.rules.quantities"),
+    "cli": (
+        "numpy",
+        "outpace.sampling",
+        "outpace.processors",
+        "outpace.logprobs",
+        "outpace.noise",
+        "outpace.numerics",
+        "outpace.rules.quantities",
+    ),
+    "serve": (
+        "numpy",
+        "outpace.sampling",
+        "outpace.processors",
+        "outpace.logprobs",
+        "outpace.noise",
+        "outpace.numerics",
+        "outpace.rules.quantities",
+    ),
 }
 
 # what a part may import although the table above forbids its package
@@ -57,6 +78,7 @@ ALLOWED = {
 UNKNOWN_WORDS = {
     "rules": ("eos", "eos_ids", "max_tokens", "tokenizer", "cache"),
     "sampling": ("eos", "eos_ids", "max_tokens", "tokenizer", "cache"),
+    "processors": ("eos", "eos_ids", "max_tokens", "tokenizer", "cache"),
     "decode": ("eos", "eos_ids", "text", "open", "print"),
 }
 

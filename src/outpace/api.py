@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter as clock
 from types import TracebackType
@@ -91,8 +91,20 @@ class Model:
         top_p: float = 1.0,
         top_k: int = 0,
         min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
+        banned: Sequence[int] = (),
+        allowed: Sequence[int] | None = None,
         seed: int | None = None,
+        choice: int = 0,
+        n: int = 1,
+        logprobs: int | None = None,
         stop: Sequence[str] = (),
+        stop_ids: Sequence[int] = (),
+        ignore_eos: bool = False,
+        min_tokens: int = 0,
         drafter: str = AUTO,
         draft_length: int | None = None,
         rule: str = "coupled",
@@ -103,28 +115,44 @@ class Model:
         """Returns the finished generation.
 
         prompt: a question, or messages with `role` and `content`; with `raw`, a text to go on with, no chat template.
-        temperature: 0 is greedy. seed: None draws one, and the result records it. stop: texts that end it, left out
-        of the text. drafter: "auto", "none", "ngram", "model" or a plugin's. draft_length: tokens drafted a round;
-        0 is plain decoding, None is set from measured costs. rule: "coupled" keeps the seed's text whatever is
-        drafted, "rejection" is the papers' rule. observer: sees each round's laws and scores before it is committed.
+        temperature: 0 is greedy. Penalties, logit_bias, banned and allowed tokens: see processors.Adjustments; they
+        act in that order, before temperature, top_k, top_p and min_p. seed: None draws one, and the result records
+        it. n: texts to generate, choices `choice`, `choice` + 1, ... of the seed; the first is returned and has the
+        `others`. logprobs: None, or how many alternatives to list beside each token's log-probability under the
+        target's own law. stop: texts that end it, left out of the text. stop_ids: tokens that end it. ignore_eos: the
+        model's own ending tokens do not. min_tokens: nothing ends it before this many tokens. drafter: "auto",
+        "none", "ngram", "model" or a plugin's. draft_length: tokens drafted a round; 0 is plain decoding, None is set
+        from measured costs. rule: "coupled" keeps the seed's text whatever is drafted, "rejection" is the papers'
+        rule. observer: sees each round's laws and scores before it is committed.
         Raises UsageError with all that is wrong in one message, ContextOverflow when the prompt leaves no room.
         """
-        return self.stream(
-            prompt,
+        wanted = Options(
             max_tokens=max_tokens,
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,
             min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=logit_bias or {},
+            banned=tuple(banned),
+            allowed=None if allowed is None else tuple(allowed),
             seed=seed,
-            stop=stop,
+            choice=choice,
+            n=n,
+            logprobs=logprobs,
+            stop=_stops(stop),
+            stop_ids=tuple(stop_ids),
+            ignore_eos=ignore_eos,
+            min_tokens=min_tokens,
             drafter=drafter,
             draft_length=draft_length,
             rule=rule,
-            raw=raw,
-            system=system,
-            observer=observer,
-        ).run()
+        )
+        choices = self._choices(self._ids(prompt, raw, system), wanted, observer)
+        first, *others = [generation.run() for generation in choices]
+        return replace(first, others=tuple(others))
 
     def stream(
         self,
@@ -135,17 +163,45 @@ class Model:
         observer: Observer | None = None,
         **options: Any,
     ) -> Generation:
-        """Returns an iterator of Chunks, one a round; arguments as for `generate`. Its `result()` has the figures."""
-        wanted = Options(**options)
-        wanted = replace(wanted, stop=_stops(wanted.stop))
-        made = plan(wanted, self.target, self.draft, self.costs)
+        """Returns an iterator of Chunks, one a round; arguments as for `generate`. Its `result()` has the figures.
+
+        A stream is one text: n must be 1; `streams` has the others.
+        """
+        wanted = _wanted(options)
+        if wanted.n != 1:
+            raise UsageError(f"n must be 1 for one stream, got {wanted.n}: `streams` yields one for each choice")
+        return self._generation(self._ids(prompt, raw, system), wanted, observer)
+
+    def streams(
+        self,
+        prompt: str | Messages,
+        *,
+        raw: bool = False,
+        system: str | None = None,
+        observer: Observer | None = None,
+        **options: Any,
+    ) -> Iterator[Generation]:
+        """Yields the `stream` of each of n choices; the next one opens when it is asked for.
+
+        The prompt is prefilled once: the first choice leaves it in the target's cache.
+        """
+        yield from self._choices(self._ids(prompt, raw, system), _wanted(options), observer)
+
+    def _choices(self, ids: Sequence[int], wanted: Options, observer: Observer | None) -> Iterator[Generation]:
+        first = self._generation(ids, wanted, observer)
+        yield first
+        for choice in range(wanted.choice + 1, wanted.choice + wanted.n):
+            yield self._generation(ids, replace(wanted, choice=choice, seed=first.plan.seed), observer)
+
+    def _generation(self, ids: Sequence[int], wanted: Options, observer: Observer | None) -> Generation:
         return Generation(
             self.target,
             self.text,
-            self._ids(prompt, raw, system),
-            made,
+            ids,
+            plan(wanted, self.target, self.draft, self.costs, self.text.eos_ids),
             max_tokens=wanted.max_tokens,
             stop=wanted.stop,
+            logprobs=wanted.logprobs,
             observer=observer,
             load_seconds=self.load_seconds,
         )
@@ -181,6 +237,11 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _wanted(options: Mapping[str, Any]) -> Options:
+    wanted = Options(**options)
+    return replace(wanted, stop=_stops(wanted.stop))
 
 
 def _stops(stop: Sequence[str]) -> tuple[str, ...]:

@@ -7,8 +7,10 @@ from time import perf_counter as clock
 
 from outpace.decode import Round, generate
 from outpace.errors import ContextOverflow
+from outpace.logprobs import LogprobObserver
 from outpace.noise import RoundNoise
 from outpace.options import Plan
+from outpace.processors import Adjuster
 from outpace.result import Chunk, Result, Seconds, without_laws
 from outpace.sampling import Sampler
 from outpace.text import Text, TextStream
@@ -16,18 +18,23 @@ from outpace.types import Observation, Prompt, Step, Target
 
 
 class Ending:
-    """A request's `Stopper`; also keeps what each token added to the text."""
+    """A request's `Stopper`; also keeps what each token added to the text.
 
-    def __init__(self, stream: TextStream, eos_ids: frozenset[int]) -> None:
+    endings: tokens that end it. In the text of the first `min_tokens` tokens no stop string is looked for.
+    """
+
+    def __init__(self, stream: TextStream, endings: frozenset[int], min_tokens: int = 0) -> None:
         self._stream = stream
-        self._eos_ids = eos_ids
+        self._endings = endings
+        self._unsearched = min_tokens
         self.pieces: list[str] = []
 
     def __call__(self, token: int) -> str | None:
-        if token in self._eos_ids:
+        if token in self._endings:
             self.pieces.append("")
             return "stop"
-        piece, stopped = self._stream.feed(token)
+        piece, stopped = self._stream.feed(token, search=self._unsearched <= 0)
+        self._unsearched -= 1
         self.pieces.append(piece)
         return "stop" if stopped else None
 
@@ -54,6 +61,7 @@ class Generation(Iterator[Chunk]):
         *,
         max_tokens: int,
         stop: Sequence[str],
+        logprobs: int | None = None,
         observer: Callable[[Observation], None] | None,
         load_seconds: float,
     ) -> None:
@@ -67,25 +75,30 @@ class Generation(Iterator[Chunk]):
         self.plan = plan
         self._ids = tuple(ids)
         self._load_seconds = load_seconds
-        self._ending = Ending(text.stream(stop), text.eos_ids | target.eos_ids)
+        self._ending = Ending(text.stream(stop), plan.endings, plan.adjustments.min_tokens)
+        self._logprobs = None if logprobs is None else LogprobObserver(logprobs, observer)
         self._steps: list[Step] = []
         self._texts: list[str] = []
         self._decode_seconds = 0.0
         start = clock()
-        self.round = self._open(max_tokens, observer)
+        self.round = self._open(max_tokens, self._logprobs or observer)
         self._prefill_seconds = clock() - start
         self._drafting = self.round.drafting
         self._rounds = generate(self.round, target, plan.drafter)
 
     def _open(self, max_tokens: int, observer: Callable[[Observation], None] | None) -> Round:
         target, plan, prompt = self._target, self.plan, Prompt(self._ids)
-        sampler = Sampler(plan.params, plan.seed)
+        processors = () if plan.adjustments.idle else (Adjuster(plan.adjustments, len(self._ids)),)
+
+        def sampler(shares_noise: bool) -> Sampler:
+            return Sampler(plan.params, plan.seed, plan.choice, shares_noise=shares_noise, processors=processors)
+
+        laws = sampler(True)
         session, context = target.open(prompt, plan.drafter.taps)
         try:
             # Under a rule that shares noise the drafter draws with the target's own; else with a noise of its own.
             shared = plan.rule.shares_noise
-            draws = sampler if shared else Sampler(plan.params, plan.seed, shares_noise=False)
-            drafting = plan.drafter.open(prompt, context, draws)
+            drafting = plan.drafter.open(prompt, context, laws if shared else sampler(False))
         except BaseException:
             session.close()
             raise
@@ -96,9 +109,11 @@ class Generation(Iterator[Chunk]):
             committed=list(self._ids),
             limit=min(len(self._ids) + max_tokens, target.max_length),
             vocab_size=target.vocab_size,
-            laws=sampler,
+            laws=laws,
             rule=plan.rule,
-            noise=(lambda committed: unused) if shared else (lambda committed: RoundNoise(plan.seed, 0, committed)),
+            noise=(lambda committed: unused)
+            if shared
+            else (lambda committed: RoundNoise(plan.seed, plan.choice, committed)),
             controller=plan.controller,
             stop=self._ending,
             observer=observer,
@@ -143,7 +158,8 @@ class Generation(Iterator[Chunk]):
         """Returns the text of a Step of `round`, for a driver that advances several requests itself."""
         step = without_laws(step)
         self._steps.append(step)
-        chunk = Chunk(self._ending.take(last=step.finish is not None), step)
+        logprobs = None if self._logprobs is None else tuple(self._logprobs.found[-len(step.tokens) :])
+        chunk = Chunk(self._ending.take(last=step.finish is not None), step, logprobs)
         self._texts.append(chunk.text)
         return chunk
 
@@ -184,6 +200,8 @@ class Generation(Iterator[Chunk]):
             drafter=plan.drafter.name,
             rule=plan.rule.name,
             seed=plan.seed,
+            choice=plan.choice,
+            logprobs=None if self._logprobs is None else tuple(self._logprobs.found),
             threads=target.threads,
             reason=f"{plan.reason}; {plan.controller.reason()}",
             fault=self.round.fault,

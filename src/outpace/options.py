@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from outpace.control import CostProfile, FixedController, MeasuredController
 from outpace.errors import OutpaceError, UsageError
+from outpace.noise import check_choice
+from outpace.processors import Adjustments, check_ids
 from outpace.registry import DRAFTERS, RULES
 from outpace.sampling import SamplingParams
 from outpace.types import Controller, Drafter, Rule, Target
@@ -16,6 +18,9 @@ from outpace.types import Controller, Drafter, Rule, Target
 T = TypeVar("T")
 
 AUTO = "auto"
+
+MAX_N = 128
+"""Choices of one call."""
 
 FREE_PATIENCE, MODEL_PATIENCE = 0.75, 16.0
 """Plain passes that drafts may lose before they have shown their worth, where none and where a model runs."""
@@ -30,19 +35,41 @@ class Options:
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    banned: tuple[int, ...] = ()
+    allowed: tuple[int, ...] | None = None
     seed: int | None = None
+    choice: int = 0
+    n: int = 1
+    logprobs: int | None = None
     stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    min_tokens: int = 0
     drafter: str = AUTO
     draft_length: int | None = None
     rule: str = "coupled"
 
+    def endings(self, eos_ids: frozenset[int]) -> frozenset[int]:
+        """Returns the tokens that end the text of a model with these EOS ids."""
+        return frozenset(self.stop_ids) | (frozenset() if self.ignore_eos else eos_ids)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The parts that options name, made and found to fit together. reason: why this drafter."""
+    """The parts that options name, made and found to fit together.
+
+    endings: tokens that end the text. reason: why this drafter.
+    """
 
     params: SamplingParams
+    adjustments: Adjustments
+    endings: frozenset[int]
     seed: int
+    choice: int
     rule: Rule
     drafter: Drafter
     controller: Controller
@@ -65,26 +92,67 @@ class _Problems:
             return None
 
 
-def plan(options: Options, target: Target, draft: Target | None, profile: CostProfile) -> Plan:
-    """Returns the plan. Raises UsageError with every problem and its remedy, in one message."""
+def plan(
+    options: Options,
+    target: Target,
+    draft: Target | None,
+    profile: CostProfile,
+    eos_ids: frozenset[int] = frozenset(),
+) -> Plan:
+    """Returns the plan. eos_ids: those of the text side, beside the target's.
+
+    Raises UsageError with every problem and its remedy, in one message.
+    """
     problems = _Problems()
-    if options.max_tokens < 1:
-        problems.found.append(f"max_tokens must be at least 1, got {options.max_tokens}")
+    problems.found += _miscounts(options, target.vocab_size)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     params = problems.attempt(
         lambda: SamplingParams(options.temperature, options.top_k, options.top_p, options.min_p, seed)
     )
+    problems.attempt(lambda: check_choice(options.choice + max(0, options.n - 1)))
+    endings = options.endings(eos_ids | target.eos_ids)
+    adjustments = problems.attempt(lambda: _adjustments(options, endings, target.vocab_size))
     rule: Rule | None = problems.attempt(lambda: RULES.get(options.rule)())
     name, reason = _choice(options, draft)
     drafter: Drafter | None = problems.attempt(lambda: DRAFTERS.get(name)(target, draft))
     if drafter and rule:
         problems.found += _misfits(target, drafter, rule)
     controller = problems.attempt(lambda: _controller(options, name, drafter, profile))
-    if problems.found or params is None or rule is None or drafter is None or controller is None:
+    if problems.found or not (params and adjustments and rule and drafter and controller):
         raise UsageError("; ".join(problems.found))
     fixed = options.draft_length is not None or name == "none"
     reproducible = rule.shares_noise or fixed or (params.greedy and rule.lossless)
-    return Plan(params, seed, rule, drafter, controller, reason, reproducible)
+    return Plan(params, adjustments, endings, seed, options.choice, rule, drafter, controller, reason, reproducible)
+
+
+def _miscounts(options: Options, vocab_size: int) -> list[str]:
+    """Returns which numbers of tokens, choices or alternatives are out of range."""
+    found = []
+    if options.max_tokens < 1:
+        found.append(f"max_tokens must be at least 1, got {options.max_tokens}")
+    elif options.min_tokens > options.max_tokens:
+        found.append(f"min_tokens must be at most max_tokens ({options.max_tokens}), got {options.min_tokens}")
+    if not 1 <= options.n <= MAX_N:
+        found.append(f"n must be in [1, {MAX_N}], got {options.n}")
+    if options.logprobs is not None and not 0 <= options.logprobs <= vocab_size:
+        found.append(f"logprobs must be in [0, {vocab_size}] alternatives, got {options.logprobs}")
+    return found
+
+
+def _adjustments(options: Options, endings: frozenset[int], vocab_size: int) -> Adjustments:
+    check_ids("stop_ids", options.stop_ids, vocab_size)
+    made = Adjustments(
+        repetition_penalty=options.repetition_penalty,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
+        logit_bias=dict(options.logit_bias),
+        banned=frozenset(options.banned),
+        allowed=None if options.allowed is None else frozenset(options.allowed),
+        min_tokens=options.min_tokens,
+        withheld=endings,
+    )
+    made.check(vocab_size)
+    return made
 
 
 def _choice(options: Options, draft: Target | None) -> tuple[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from outpace.logprobs import TokenLogprob
 from outpace.types import Draft, Step
 
 ACCEPTED, CORRECTION, BONUS, PLAIN = "accepted", "correction", "bonus", "plain"
@@ -40,11 +41,13 @@ def without_laws(step: Step) -> Step:
 class Chunk:
     """One round's text. pieces: [len(step.tokens)] what each token adds to it, "" while a character is unfinished.
 
-    A piece may be held back while it could begin a stop string, and comes with a later token.
+    A piece may be held back while it could begin a stop string, and comes with a later token. logprobs: one a token,
+    where they were asked for.
     """
 
     pieces: tuple[str, ...]
     step: Step
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
     @property
     def text(self) -> str:
@@ -78,6 +81,8 @@ class Result:
     dropped on the way, None if it was not. reproducible: whether the same call gives the same text.
     operations_factor: rows that the target scored, and draft tokens by their share of the target's bytes, over
     tokens: 1 is plain decoding (Leviathan et al. 2023, theorem 3.11). draft_bytes: what one draft token reads.
+    choice: which of the seed's texts this is; others: the further choices of a call with n > 1. logprobs: one a
+    token under the target's own law, where they were asked for.
     """
 
     text: str
@@ -97,6 +102,14 @@ class Result:
     threads: int
     reason: str
     fault: str | None
+    choice: int = 0
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    others: tuple[Result, ...] = ()
+
+    @property
+    def choices(self) -> tuple[Result, ...]:
+        """All results of the call, this one first."""
+        return (self, *self.others)
 
     @property
     def drafted(self) -> int:
@@ -150,6 +163,9 @@ class Result:
             "fault": self.fault,
             "rule": self.rule,
             "seed": self.seed,
+            "choice": self.choice,
+            "logprobs": None if self.logprobs is None else [asdict(one) for one in self.logprobs],
+            "others": [other.record() for other in self.others],
             "threads": self.threads,
             "seconds": {
                 "load": s.load,

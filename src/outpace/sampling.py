@@ -1,8 +1,9 @@
 """Where logits become probabilities and tokens: parameters, the plain sampler, and the laws of a round.
 
-The order is one: processors (each seeing the tokens before its row), temperature, top_k, top_p, min_p. Ties go to the
-lowest id everywhere. Filters work on integer weights w = round(2^44 e^((logit - max) / temperature)), whose sums are
-exact in any order, so no implementation can keep a different set; a token of weight 0 is never drawn.
+The order is one: processors (processors.py: penalties, bias, masks; each row sees the tokens before it), temperature,
+top_k, top_p, min_p. Ties go to the lowest id everywhere. Filters work on integer weights
+w = round(2^44 e^((logit - max) / temperature)), whose sums are exact in any order, so no implementation can keep a
+different set; a token of weight 0 is never drawn.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from outpace.errors import UsageError
 from outpace.noise import Purpose, check_choice, check_seed, keyed_gumbel
 from outpace.numerics import LOG2_E, exp2
+from outpace.processors import Before
 from outpace.types import Array, Draft, Scores
 
 try:
@@ -31,8 +33,12 @@ Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
-Processor: TypeAlias = Callable[[Float32Array, Sequence[int]], Float32Array]
-"""(logits [V], every token before the row: committed ones and the node's own path) -> new logits [V], a new array."""
+Processor: TypeAlias = Callable[[Float32Array, Before], Float32Array]
+"""(logits [V], every token before the row: committed ones and the node's own path) -> new logits [V].
+
+The row that it gets stays as it is; what it returns is used before its next call. Nothing that a rejected draft's row
+did may show in a later row.
+"""
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: only exact ties of float32 logits could still tell the difference."""
@@ -41,6 +47,7 @@ MAX_VOCAB = (1 << 19) - 1
 """The sum of this many weights still fits 63 bits."""
 
 _WEIGHT_BITS = 44
+_NOTHING = Before(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +183,37 @@ def sampler_core(params: SamplingParams, seed: int, choice: int) -> SamplerCore:
 
 
 class RowLaw:
-    """The law of one row of logits, computed when asked."""
+    """The law of one row of logits, computed when asked; rows that no rule reaches cost nothing."""
 
-    __slots__ = ("_core", "_node", "_place", "_purpose", "_row")
+    __slots__ = ("_before", "_core", "_node", "_place", "_processors", "_purpose", "_row")
 
-    def __init__(self, core: SamplerCore, row: Float32Array, purpose: int, place: int, node: int) -> None:
+    def __init__(
+        self,
+        core: SamplerCore,
+        row: Float32Array,
+        purpose: int,
+        place: int,
+        node: int,
+        processors: Sequence[Processor] = (),
+        before: Before = _NOTHING,
+    ) -> None:
         self._core, self._row = core, row
         self._purpose, self._place, self._node = purpose, place, node
+        self._processors, self._before = processors, before
 
     def draw(self) -> int:
         """Returns the token that the plain sampler emits here."""
-        return self._core.draw(self._row, self._purpose, self._place, self._node)
+        return self._core.draw(self._processed(), self._purpose, self._place, self._node)
 
     def probs(self) -> Float64Array:
         """Returns [V] float64, 0 for every token that `draw` cannot return."""
-        return self._core.probs(self._row)
+        return self._core.probs(self._processed())
+
+    def _processed(self) -> Float32Array:
+        row = self._row
+        for processor in self._processors:
+            row = processor(row, self._before)
+        return row
 
 
 class Sampler:
@@ -220,12 +243,12 @@ class Sampler:
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[RowLaw]:
         """Returns [N+1] laws: row 0 follows the last committed token, row i + 1 node i."""
         rows: Sequence[Float32Array] = np.asarray(scores.logits, dtype=np.float32)  # type: ignore[assignment]
-        core, count = self._core, len(committed)
         if self._processors:
-            rows = [
-                self._processed(row, (*committed, *(draft.tokens[i] for i in draft.path_to(node))))
+            return [
+                self._law(row, committed, [draft.tokens[i] for i in draft.path_to(node)], node)
                 for node, row in enumerate(rows, -1)
             ]
+        core, count = self._core, len(committed)
         if not self.shares_noise:
             return [RowLaw(core, row, Purpose.DRAFT, count, node) for node, row in enumerate(rows)]
         places = [count]
@@ -243,18 +266,10 @@ class Sampler:
         A law of a drafter's own noise is read again by the rule, after the drafter's next pass: it keeps a copy.
         """
         row = np.asarray(logits, dtype=np.float32)
-        if self._processors:
-            row = self._processed(row, (*committed, *path))
-        elif not self.shares_noise:
-            row = row.copy()
-        return self._law(row, len(committed), len(path), len(path) - 1)
+        return self._law(row if self.shares_noise else row.copy(), committed, path, len(path) - 1)
 
-    def _law(self, row: Float32Array, committed: int, depth: int, node: int) -> RowLaw:
+    def _law(self, row: Float32Array, committed: Sequence[int], path: Sequence[int], node: int) -> RowLaw:
+        before = Before(committed, path) if self._processors else _NOTHING
         if self.shares_noise:
-            return RowLaw(self._core, row, Purpose.SAMPLE, committed + depth, 0)
-        return RowLaw(self._core, row, Purpose.DRAFT, committed, node + 1)
-
-    def _processed(self, row: Float32Array, before: Sequence[int]) -> Float32Array:
-        for processor in self._processors:
-            row = processor(row, before)
-        return row
+            return RowLaw(self._core, row, Purpose.SAMPLE, len(committed) + len(path), 0, self._processors, before)
+        return RowLaw(self._core, row, Purpose.DRAFT, len(committed), node + 1, self._processors, before)

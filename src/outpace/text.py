@@ -210,10 +210,13 @@ class TextStream:
         self._has_stops = bool(stops)
         self.stopped = False
 
-    def feed(self, token: int) -> tuple[str, bool]:
-        """Returns (the text that may be shown now, whether this token completed a stop string)."""
+    def feed(self, token: int, *, search: bool = True) -> tuple[str, bool]:
+        """Returns (the text that may be shown now, whether this token completed a stop string).
+
+        search: off for the first tokens of a text, which no stop string may end.
+        """
         new = self._detokeniser.feed_one(token)
-        return self._scan(new) if self._has_stops else (new, False)
+        return self._scan(new) if search and self._has_stops else (new, False)
 
     def finish(self) -> str:
         """Returns the text that was held back, now that no token follows."""

@@ -110,26 +110,29 @@ class Tracer:
     Cost: it asks every node for its whole law, which plain generation never does.
     """
 
-    def __init__(self, rule: Rule, seed: int, on_round: Callable[[TraceRound], None] = lambda one: None) -> None:
+    def __init__(
+        self, rule: Rule, seed: int, on_round: Callable[[TraceRound], None] = lambda one: None, choice: int = 0
+    ) -> None:
         self.rounds: list[TraceRound] = []
         self._rule = rule
         self._seed = seed
+        self._choice = choice
         self._on_round = on_round
 
     def __call__(self, seen: Observation) -> None:
-        one = trace_round(seen, self._rule, self._seed, number=len(self.rounds) + 1)
+        one = trace_round(seen, self._rule, self._seed, number=len(self.rounds) + 1, choice=self._choice)
         self.rounds.append(one)
         self._on_round(one)
 
 
-def trace_round(seen: Observation, rule: Rule, seed: int, number: int = 1) -> TraceRound:
+def trace_round(seen: Observation, rule: Rule, seed: int, number: int = 1, choice: int = 0) -> TraceRound:
     """Returns what happened in a round, from what its observer sees."""
     step, draft = seen.step, seen.step.draft
     probs = [_vector(law.probs()) for law in seen.laws]
     drawn_from = [_draft_vector(draft, node, len(probs[0])) for node in range(draft.verified)]
     path, stopped = _accepted_path(step)
     leaf = path[-1] if path else -1
-    noise = RoundNoise(seed, committed=len(seen.committed))
+    noise = RoundNoise(seed, choice, len(seen.committed))
     guesses = []
     for node in range(draft.verified):
         token, parent = draft.tokens[node], draft.parents[node]

@@ -22,7 +22,7 @@ SAMPLED = (*FAST, "-t", "1", "--seed", "3")
 RECORD = {
     "text", "tokens", "finish", "prompt_tokens", "tokens_per_step", "acceptance_rate", "accepted_by_position",
     "drafted", "accepted", "operations_factor", "draft_bytes", "reproducible", "model", "engine", "drafter", "reason",
-    "fault", "rule", "seed", "threads", "seconds",
+    "fault", "rule", "seed", "threads", "seconds", "choice", "logprobs", "others",
 }  # fmt: skip
 
 
@@ -68,6 +68,41 @@ def test_a_draft_model_drafts(run: Run) -> None:
     assert json.loads(run("generate", "ab", *FAST, "--draft", "x.gguf", "--json").stdout)["drafter"] == "model"
 
 
+def test_every_sampling_option_reaches_the_generation(run: Run) -> None:
+    def tokens(*options: str) -> list[int]:
+        line = run("generate", "ab", "--raw", "-t", "1", "--seed", "3", "-n", "12", *options, "--json").stdout
+        return list(json.loads(line)["tokens"])
+
+    whole = tokens()
+    assert set(tokens("--allow", "70", "--allow", "71")) <= {70, 71}
+    assert set(tokens("--logit-bias", "70=100")) == {70}
+    assert whole[0] not in tokens("--ban", str(whole[0]))
+    assert tokens("--stop-id", str(whole[2])) == whole[:3]
+    assert len(tokens("--stop-id", str(whole[2]), "--min-tokens", "5")) > 5
+    endless = tokens("--ignore-eos")
+    assert (endless[: len(whole)], len(endless) > len(whole)) == (whole, True)
+    for penalty in ("--repetition-penalty", "--presence-penalty", "--frequency-penalty"):
+        assert len(set(tokens("--allow", "70", "--allow", "71", "--allow", "72", penalty, "2"))) > 1
+
+
+def test_log_probabilities_are_in_the_record(run: Run) -> None:
+    record = json.loads(run("generate", "ab", *FAST, "--logprobs", "2", "--json").stdout)
+    assert [one["token"] for one in record["logprobs"]] == record["tokens"]
+    assert all(len(one["top"]) == 2 for one in record["logprobs"])
+
+
+def test_choices_are_written_one_after_the_other(run: Run) -> None:
+    result = run("generate", "ab", *SAMPLED, "--n", "2")
+    first, second = (
+        run("generate", "ab", *SAMPLED).stdout,
+        json.loads(run("generate", "ab", *SAMPLED, "--n", "2", "--json").stdout)["others"][0]["text"],
+    )
+    assert result.stdout == f"{first}{second}\n"
+    notes = result.stderr.splitlines()
+    assert notes[:2] == ["choice 0:", "choice 1:"]
+    assert len(notes) == 4
+
+
 @pytest.mark.parametrize("way", [["--no-speculation"], ["--drafter", "none"]])
 def test_speculation_can_be_left_out(run: Run, way: list[str]) -> None:
     record = json.loads(run("generate", "ab", "--raw", "-n", "5", *way, "--json").stdout)
@@ -110,6 +145,14 @@ def test_a_stop_string_ends_the_text(run: Run) -> None:
             ["--compare", "--no-speculation"],
             "--compare needs speculation: leave out --no-speculation, --drafter none or --draft-length 0",
         ),
+        (["--repetition-penalty", "0"], "repetition_penalty must be in [0.01, 100] (1 = off), got 0.0"),
+        (["--logit-bias", "7"], "--logit-bias must be a token id and a number, ID=X, got '7'"),
+        (["--logit-bias", "7=1", "--logit-bias", "7=2"], "--logit-bias names token 7 twice: leave one of them out"),
+        (["--ban", "320"], "banned must hold token ids in [0, 320), got 320"),
+        (["--min-tokens", "9", "-n", "4"], "min_tokens must be at most max_tokens (4), got 9"),
+        (["--n", "0"], "n must be in [1, 128], got 0"),
+        (["--n", "2", "--compare"], "--compare is for one text: leave out --n 2"),
+        (["--logprobs", "2"], "--logprobs are part of the JSON record: add --json"),
         (["--trace=out.txt"], "--trace writes a page, whose name ends in .html, got 'out.txt'"),
     ],
 )
@@ -237,7 +280,10 @@ def test_a_trace_in_json_is_part_of_the_record(run: Run) -> None:
 
 def test_the_defaults_are_those_of_the_python_face() -> None:
     ours = signature(command.generate).parameters
-    for name in ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "drafter", "draft_length", "rule"):
+    for name in (
+        *("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "drafter", "draft_length", "rule"),
+        *("repetition_penalty", "presence_penalty", "frequency_penalty", "n", "logprobs", "min_tokens", "ignore_eos"),
+    ):
         assert ours[name].default == getattr(Options(), name), name
 
 

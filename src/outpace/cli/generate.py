@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,6 +60,13 @@ class Show:
                 "--compare needs speculation: leave out --no-speculation, --drafter none or --draft-length 0"
             )
 
+    def check_choices(self, n: int, logprobs: int | None) -> None:
+        """Raises UsageError for several texts where one is shown, and for log-probabilities that are not."""
+        if n != 1 and (self.compare or self.trace):
+            raise UsageError(f"--{'compare' if self.compare else 'trace'} is for one text: leave out --n {n}")
+        if logprobs is not None and not self.as_json:
+            raise UsageError("--logprobs are part of the JSON record: add --json")
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -104,9 +112,19 @@ def generate(
     top_p: options.TopP = 1.0,
     top_k: options.TopK = 0,
     min_p: options.MinP = 0.0,
+    repetition_penalty: options.RepetitionPenalty = 1.0,
+    presence_penalty: options.PresencePenalty = 0.0,
+    frequency_penalty: options.FrequencyPenalty = 0.0,
+    logit_bias: options.LogitBias = None,
+    ban: options.Ban = None,
+    allow: options.Allow = None,
     seed: options.Seed = None,
+    n: options.Choices = 1,
     max_tokens: options.MaxTokens = 256,
     stop: options.Stop = None,
+    stop_id: options.StopId = None,
+    ignore_eos: options.IgnoreEos = False,
+    min_tokens: options.MinTokens = 0,
     show_draft: options.ShowDraft = False,
     compare: Annotated[
         bool,
@@ -119,6 +137,7 @@ def generate(
     ] = False,
     trace: Trace = None,
     as_json: options.Json = False,
+    logprobs: options.Logprobs = None,
     threads: options.Threads = None,
 ) -> None:
     """Answer a prompt.
@@ -135,13 +154,25 @@ def generate(
         "top_p": top_p,
         "top_k": top_k,
         "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "presence_penalty": presence_penalty,
+        "frequency_penalty": frequency_penalty,
+        "logit_bias": options.token_biases(logit_bias),
+        "banned": tuple(ban or ()),
+        "allowed": tuple(allow) if allow else None,
         "seed": seed,
+        "n": n,
+        "logprobs": logprobs,
         "max_tokens": max_tokens,
         "stop": tuple(stop or ()),
+        "stop_ids": tuple(stop_id or ()),
+        "ignore_eos": ignore_eos,
+        "min_tokens": min_tokens,
     }
     settings["drafter"] = options.chosen_drafter(drafter, draft, draft_length, no_speculation)
     show = Show(as_json=as_json, draft=show_draft, compare=compare, trace=options.trace_file(trace))
     show.check(speculation=settings["drafter"] != "none" and draft_length != 0)
+    show.check_choices(n, logprobs)
     request = Request(read_prompt(prompt), settings)
     loaded = options.load_model(model, draft=draft, threads=threads, context=context)
     if compare:
@@ -149,8 +180,7 @@ def generate(
     elif trace:
         _trace(loaded, request, show)
     else:
-        result = run(loaded, request, _writer(show))
-        _report(result, show, request.sampled)
+        _report(run_choices(loaded, request, show), show, request.sampled)
 
 
 def read_prompt(argument: str | None) -> str:
@@ -173,6 +203,16 @@ def read_prompt(argument: str | None) -> str:
 def run(model: Model, request: Request, writer: Writer, **more: Any) -> Result:
     """Returns the finished generation, after its text was written piece by piece."""
     return follow(model.stream(request.prompt, **request.settings | more), writer)
+
+
+def run_choices(model: Model, request: Request, show: Show) -> Result:
+    """Returns the result of every choice, after their texts were written one after the other."""
+    results: list[Result] = []
+    for generation in model.streams(request.prompt, **request.settings):
+        if request.settings["n"] > 1 and not show.as_json:
+            console.note(f"choice {len(results)}:")
+        results.append(follow(generation, _writer(show)))
+    return replace(results[0], others=tuple(results[1:]))
 
 
 def follow(generation: Generation, writer: Writer) -> Result:
@@ -212,7 +252,8 @@ def _report(result: Result, show: Show, sampled: bool) -> None:
     if show.as_json:
         console.print_json(result.record())
     else:
-        console.note(summary(result, sampled))
+        for choice in result.choices:
+            console.note(summary(choice, sampled))
 
 
 def summary(result: Result, sampled: bool) -> str:
@@ -222,7 +263,7 @@ def summary(result: Result, sampled: bool) -> str:
         return line
     if not result.reproducible:
         return f"{line} | rule {result.rule}, not reproducible: set --draft-length, or --rule coupled"
-    return f"{line} | seed {result.seed}"
+    return f"{line} | seed {result.seed}" + (f", choice {result.choice}" if result.choice else "")
 
 
 def _compare(model: Model, request: Request, show: Show) -> None:
@@ -315,11 +356,26 @@ def _write_page(file: Path, model: Model, request: Request, result: Result, trac
         "engine": result.engine,
         "drafter": f"{result.drafter}: {result.reason}",
         "rule": result.rule,
-        "sampling": ", ".join(
-            f"{name} {request.settings[name]}" for name in ("temperature", "top_p", "top_k", "min_p")
-        ),
+        "sampling": ", ".join(_sampling(request.settings)),
         "seed": str(result.seed),
         "tokens": f"{len(result.tokens)} in {len(tracer.rounds)} rounds, {result.tokens_per_step:.2f} a round",
         "accepted": "nothing drafted" if rate is None else f"{result.accepted} of {result.drafted}, {rate:.3f}",
     }
     file.write_text(page("outpace trace", facts, pieces, tracer.rounds, model.text.describe), encoding="utf-8")
+
+
+def _sampling(settings: dict[str, Any]) -> Iterator[str]:
+    """Yields what the page says about the law: the filters, and of the rest what was asked for."""
+    for name in ("temperature", "top_p", "top_k", "min_p"):
+        yield f"{name} {settings[name]}"
+    for name, off in (
+        ("repetition_penalty", 1),
+        ("presence_penalty", 0),
+        ("frequency_penalty", 0),
+        ("min_tokens", 0),
+    ):
+        if settings[name] != off:
+            yield f"{name} {settings[name]}"
+    for name in ("logit_bias", "banned", "allowed", "stop_ids"):
+        if settings[name]:
+            yield f"{name} {settings[name]}"

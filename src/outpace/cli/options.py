@@ -162,6 +162,102 @@ Stop: TypeAlias = Annotated[
         help="End before this text; may be given several times.",
     ),
 ]
+RepetitionPenalty: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--repetition-penalty",
+        metavar="X",
+        rich_help_panel=SAMPLING,
+        help="Divide positive logits, multiply others, of tokens in prompt or output; 1 is off.",
+    ),
+]
+PresencePenalty: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--presence-penalty",
+        metavar="X",
+        rich_help_panel=SAMPLING,
+        help="Subtract this from the logit of each token of the output; 0 is off.",
+    ),
+]
+FrequencyPenalty: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--frequency-penalty",
+        metavar="X",
+        rich_help_panel=SAMPLING,
+        help="Subtract this as often as the token occurs in the output; 0 is off.",
+    ),
+]
+LogitBias: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--logit-bias",
+        metavar="ID=X",
+        rich_help_panel=SAMPLING,
+        show_default="none",
+        help="Add X to the logit of a token, after the penalties; may be given several times.",
+    ),
+]
+Ban: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--ban",
+        metavar="ID",
+        rich_help_panel=SAMPLING,
+        show_default="none",
+        help="Never emit this token; may be given several times.",
+    ),
+]
+Allow: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--allow",
+        metavar="ID",
+        rich_help_panel=SAMPLING,
+        show_default="all",
+        help="Emit no token but this; may be given several times.",
+    ),
+]
+StopId: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--stop-id",
+        metavar="ID",
+        rich_help_panel=SAMPLING,
+        show_default="none",
+        help="End at this token; may be given several times.",
+    ),
+]
+IgnoreEos: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-eos",
+        rich_help_panel=SAMPLING,
+        show_default="off",
+        help="Go on after the model's own ending tokens.",
+    ),
+]
+MinTokens: TypeAlias = Annotated[
+    int,
+    typer.Option("--min-tokens", metavar="N", rich_help_panel=SAMPLING, help="Do not end before this many tokens."),
+]
+Logprobs: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--logprobs",
+        metavar="N",
+        rich_help_panel=OUTPUT,
+        show_default="off",
+        help="With --json: each token's log-probability under the model's own law, and the N likeliest beside it.",
+    ),
+]
+Choices: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--n", metavar="N", rich_help_panel=SAMPLING, help="Generate this many texts, each with its own noise."
+    ),
+]
 ShowDraft: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -212,6 +308,21 @@ def chosen_drafter(drafter: str, draft: str | None, draft_length: int | None, no
     if drafter == "model" and draft is None:
         raise UsageError("--drafter model needs a draft model: --draft MODEL (outpace models drafts lists some)")
     return drafter
+
+
+def token_biases(arguments: list[str] | None) -> dict[int, float]:
+    """Returns token -> bias of arguments like 42=-1.5. Raises UsageError for any other."""
+    biases: dict[int, float] = {}
+    for argument in arguments or ():
+        name, _, value = argument.partition("=")
+        try:
+            token, bias = int(name), float(value)
+        except ValueError:
+            raise UsageError(f"--logit-bias must be a token id and a number, ID=X, got {argument!r:.60}") from None
+        if token in biases:
+            raise UsageError(f"--logit-bias names token {token} twice: leave one of them out")
+        biases[token] = bias
+    return biases
 
 
 def checked_threads(threads: int) -> int:
