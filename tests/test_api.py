@@ -52,7 +52,8 @@ def test_every_drafter_gives_the_plain_text(model, temperature):
 def test_greedy_text_is_the_same_under_rejection(model):
     plain = model.generate(PROMPT, raw=True, max_tokens=40, drafter="none")
     for way in WAYS:
-        assert model.generate(PROMPT, raw=True, max_tokens=40, rule="rejection", **way).tokens == plain.tokens
+        for rule in ("rejection", "block", "traversal"):
+            assert model.generate(PROMPT, raw=True, max_tokens=40, rule=rule, **way).tokens == plain.tokens
 
 
 @pytest.mark.parametrize("count", range(1, 10))
@@ -197,7 +198,7 @@ def test_the_record_is_json_with_the_documented_keys(model):
     assert set(record) == {
         *("text", "tokens", "finish", "prompt_tokens", "tokens_per_step", "acceptance_rate", "accepted_by_position"),
         *("drafted", "accepted", "operations_factor", "draft_bytes", "reproducible", "model", "engine", "drafter"),
-        *("rule", "seed", "threads", "seconds", "reason", "fault", "choice", "logprobs", "others"),
+        *("rule", "lossless", "seed", "threads", "seconds", "reason", "fault", "choice", "logprobs", "others"),
     }
     assert set(record["seconds"]) == {"load", "prefill", "decode", "draft", "score", "verify"}
 
@@ -283,3 +284,12 @@ def test_acceptance_by_position_counts_the_drafts_that_reach_it():
         return Step(draft, Verdict(tuple(range(accepted)), 1), (0,) * accepted + (1,), None, Timing())
 
     assert accepted_by_position([step(3, 3), step(3, 0), step(1, 1), step(0, 0)]) == (2 / 3, 1 / 2, 1 / 2)
+
+
+def test_a_lossy_rule_is_said_to_be_one(fake):
+    lossy = fake.generate(PROMPT, raw=True, max_tokens=5, temperature=1, seed=1, rule="typical")
+    assert lossy.record()["lossless"] is False
+    assert "rule typical is lossy: not the model's own law" in lossy.summary()
+    lossless = fake.generate(PROMPT, raw=True, max_tokens=5, temperature=1, seed=1)
+    assert lossless.record()["lossless"] is True
+    assert "lossy" not in lossless.summary()

@@ -53,7 +53,7 @@ def test_the_cache_holds_all_but_the_last_committed_token_after_every_round():
             assert one.session.cache == one.committed[:-1]
 
 
-@pytest.mark.parametrize("rule", ["coupled", "rejection"])
+@pytest.mark.parametrize("rule", ["coupled", "rejection", "block", "traversal"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("length", range(1, 9))
 def test_a_target_that_drafts_for_itself_is_always_right(rule, temperature, length):

@@ -56,7 +56,7 @@ def chi_square(drafter, rule, draft_length):
     return sum((counts[outcome] - N * p) ** 2 / (N * p) for outcome, p in exact_law().items())
 
 
-@pytest.mark.parametrize("rule", ["coupled", "rejection"])
+@pytest.mark.parametrize("rule", ["coupled", "rejection", "block", "traversal"])
 @pytest.mark.parametrize("drafter", [ModelDrafter(SMALL, VOCAB), NGramDrafter(VOCAB)], ids=lambda d: d.name)
 def test_the_joint_law_of_three_tokens_is_the_targets(rule, drafter):
     assert chi_square(drafter, rule, draft_length=2) < CRITICAL

@@ -48,6 +48,7 @@ FORBIDDEN = {
         *("outpace.models", "outpace.targets", "outpace.drafters", "outpace.text"),
         *("outpace._native", "outpace.decode", "outpace.control", "outpace.api"),
     ),
+    "audit": ("outpace.cli", "outpace.theory", "outpace.bench"),
     "cli": (
         "numpy",
         "outpace.sampling",

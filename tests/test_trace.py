@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from outpace.errors import UsageError
 from outpace.noise import Purpose, RoundNoise
+from outpace.rules.block import Block
 from outpace.rules.coupled import Coupled
 from outpace.rules.rejection import Rejection
 from outpace.trace import Ending, Outcome, Tracer, top, trace_round
@@ -146,3 +148,19 @@ def test_a_tracer_numbers_its_rounds_and_hands_them_on() -> None:
 def test_the_top_of_a_law_is_ordered_and_leaves_out_what_cannot_be_drawn() -> None:
     assert [each.token for each in top(np.array([0.2, 0.0, 0.5, 0.3]), 3)] == [2, 3, 0]
     assert [each.token for each in top(np.array([0.0, 1.0, 0.0]))] == [1]
+
+
+def test_a_rejected_sibling_leaves_its_residual_to_the_next_and_later_ones_are_not_tested() -> None:
+    tree = Draft((0, 1, 2), (-1, -1, -1), (Table(Q),) * 3)
+    one = trace_round(seen(tree, Verdict((1,), 3), [Table(P)] * 4), Rejection(), SEED)
+    assert [guess.outcome for guess in one.guesses] == [Outcome.REJECTED, Outcome.ACCEPTED, Outcome.UNREACHED]
+    assert one.guesses[2].r is None
+    two = Draft((0, 3), (-1, -1), (Table(Q), Table([0, 0, 0, 1.0])))
+    one = trace_round(seen(two, Verdict((), 2), [Table(P)] * 3), Rejection(), SEED)
+    assert one.rejected_mass == pytest.approx(0.4 * 0.25)
+    assert [(each.token, each.probability) for each in one.law] == [(2, pytest.approx(1))]
+
+
+def test_a_rule_whose_rounds_cannot_be_told_is_refused() -> None:
+    with pytest.raises(UsageError, match="rounds can be shown of the rules coupled and rejection, got 'block'"):
+        Tracer(Block(), SEED)

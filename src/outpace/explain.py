@@ -19,7 +19,7 @@ from outpace.errors import UsageError
 from outpace.noise import Purpose, RoundNoise
 from outpace.rules import RULES, excess, residual
 from outpace.sampling import Sampler, SamplingParams
-from outpace.trace import TraceRound, trace_round
+from outpace.trace import TOLD, TraceRound, trace_round
 from outpace.types import Array, Draft, Law, Observation, Rule, Scores, Step, Timing, Verdict
 
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -95,8 +95,8 @@ def explain(
 
     The sampled rounds run the real rule. Raises UsageError for laws that are none, or do not match.
     """
-    if rule not in RULES:
-        raise UsageError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
+    if rule not in TOLD:
+        raise UsageError(f"rule must be one of {', '.join(TOLD)}, got {rule!r}")
     if samples < 1:
         raise UsageError(f"samples must be at least 1, got {samples}")
     if rounds < 0:

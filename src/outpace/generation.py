@@ -199,6 +199,7 @@ class Generation(Iterator[Chunk]):
             engine=target.engine,
             drafter=plan.drafter.name,
             rule=plan.rule.name,
+            lossless=plan.rule.lossless,
             seed=plan.seed,
             choice=plan.choice,
             logprobs=None if self._logprobs is None else tuple(self._logprobs.found),

@@ -59,7 +59,15 @@ DRAFTERS = Registry(
 RULES = Registry(
     "rule",
     "outpace.rules",
-    {"coupled": "outpace.rules.coupled:Coupled", "rejection": "outpace.rules.rejection:Rejection"},
+    {
+        "coupled": "outpace.rules.coupled:Coupled",
+        "rejection": "outpace.rules.rejection:Rejection",
+        "block": "outpace.rules.block:Block",
+        "traversal": "outpace.rules.traversal:Traversal",
+        "typical": "outpace.rules.lossy:Typical",
+        "lenience": "outpace.rules.lossy:Lenience",
+        "lenience-greedy": "outpace.rules.lossy:GreedyLenience",
+    },
 )
 """Callables () -> Rule."""
 

@@ -78,7 +78,8 @@ class Result:
     """A finished generation.
 
     finish: "stop", "length" or "cancelled". reason: why this drafter and these lengths. fault: why the drafter was
-    dropped on the way, None if it was not. reproducible: whether the same call gives the same text.
+    dropped on the way, None if it was not. reproducible: whether the same call gives the same text. lossless: whether
+    the rule keeps the target's law.
     operations_factor: rows that the target scored, and draft tokens by their share of the target's bytes, over
     tokens: 1 is plain decoding (Leviathan et al. 2023, theorem 3.11). draft_bytes: what one draft token reads.
     choice: which of the seed's texts this is; others: the further choices of a call with n > 1. logprobs: one a
@@ -98,6 +99,7 @@ class Result:
     engine: str
     drafter: str
     rule: str
+    lossless: bool
     seed: int
     threads: int
     reason: str
@@ -162,6 +164,7 @@ class Result:
             "reason": self.reason,
             "fault": self.fault,
             "rule": self.rule,
+            "lossless": self.lossless,
             "seed": self.seed,
             "choice": self.choice,
             "logprobs": None if self.logprobs is None else [asdict(one) for one in self.logprobs],
@@ -185,6 +188,8 @@ class Result:
         parts.append(f"{self.tokens_per_step:.2f} tokens a step")
         parts.append("nothing drafted" if rate is None else f"{100 * rate:.0f} % of {self.drafted} drafted accepted")
         parts.append(f"{self.drafter}: {self.reason}")
+        if not self.lossless:
+            parts.append(f"rule {self.rule} is lossy: not the model's own law")
         if self.fault:
             parts.append(f"drafter dropped, {self.fault}")
         if s.decode:

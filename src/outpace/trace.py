@@ -14,10 +14,14 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from outpace.errors import UsageError
 from outpace.noise import Purpose, RoundNoise
 from outpace.result import origins
 from outpace.rules.quantities import excess, overlap, residual
 from outpace.types import Draft, Observation, Rule, Step
+
+TOLD = ("coupled", "rejection")
+"""The rules whose rounds a trace can tell: the others test more than one guess at a time, or keep another law."""
 
 SHOWN = 5
 """Tokens of a law that a trace keeps."""
@@ -75,7 +79,8 @@ class TraceRound:
 
     last: the token that the round ended with, last_p its probability under the target's law. law: the top of the
     law that `last` was drawn from, "residual" or "target" by `law_name`. rejected_mass: 1 - sum min(p, q) at the
-    place of a correction under a rule that tests, else None. origins: how each of `tokens` came.
+    place of a correction under a rule that tests (their product over siblings), else None. origins: how each of
+    `tokens` came.
     """
 
     number: int
@@ -107,12 +112,14 @@ class TraceRound:
 class Tracer:
     """An observer that keeps a TraceRound of every round, and hands each on as it comes.
 
-    Cost: it asks every node for its whole law, which plain generation never does.
+    Cost: it asks every node for its whole law, which plain generation never does. Raises UsageError for a rule that
+    is not of TOLD.
     """
 
     def __init__(
         self, rule: Rule, seed: int, on_round: Callable[[TraceRound], None] = lambda one: None, choice: int = 0
     ) -> None:
+        check_told(rule.name)
         self.rounds: list[TraceRound] = []
         self._rule = rule
         self._seed = seed
@@ -123,6 +130,12 @@ class Tracer:
         one = trace_round(seen, self._rule, self._seed, number=len(self.rounds) + 1, choice=self._choice)
         self.rounds.append(one)
         self._on_round(one)
+
+
+def check_told(rule: str) -> None:
+    """Raises UsageError for the name of a rule whose rounds cannot be told."""
+    if rule not in TOLD:
+        raise UsageError(f"rounds can be shown of the rules {' and '.join(TOLD)}, got {rule!r}")
 
 
 def trace_round(seen: Observation, rule: Rule, seed: int, number: int = 1, choice: int = 0) -> TraceRound:
@@ -138,8 +151,9 @@ def trace_round(seen: Observation, rule: Rule, seed: int, number: int = 1, choic
         token, parent = draft.tokens[node], draft.parents[node]
         p, q = probs[parent + 1], drawn_from[node]
         reached = parent == -1 or parent in path
-        if stopped and parent == leaf:
-            reached = False
+        taken = next((child for child in draft.children(parent) if child in path), node)
+        if (stopped and parent == leaf) or (taken < node and not rule.shares_noise):
+            reached = False  # the text had ended, or an earlier sibling was accepted
         outcome = Outcome.ACCEPTED if node in path else Outcome.REJECTED if reached else Outcome.UNREACHED
         guesses.append(
             Guess(
@@ -161,9 +175,11 @@ def trace_round(seen: Observation, rule: Rule, seed: int, number: int = 1, choic
     law, rejected_mass = probs[place + 1], None
     tests = ending is Ending.CORRECTION and not rule.shares_noise
     if tests:
-        q = drawn_from[draft.children(leaf)[0]]
-        rejected_mass = float(np.sum(excess(law, q)))
-        law = residual(law, q)
+        rejected_mass = 1.0
+        for sibling in draft.children(leaf):
+            q = drawn_from[sibling]
+            rejected_mass *= float(np.sum(excess(law, q)))
+            law = residual(law, q)
     return TraceRound(
         number=number,
         start=len(seen.committed),

@@ -23,6 +23,7 @@ PLAIN = Result(
     engine="fake",
     drafter="none",
     rule="coupled",
+    lossless=True,
     seed=1,
     threads=1,
     reason="as asked",

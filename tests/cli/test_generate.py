@@ -22,7 +22,7 @@ SAMPLED = (*FAST, "-t", "1", "--seed", "3")
 RECORD = {
     "text", "tokens", "finish", "prompt_tokens", "tokens_per_step", "acceptance_rate", "accepted_by_position",
     "drafted", "accepted", "operations_factor", "draft_bytes", "reproducible", "model", "engine", "drafter", "reason",
-    "fault", "rule", "seed", "threads", "seconds", "choice", "logprobs", "others",
+    "fault", "rule", "lossless", "seed", "threads", "seconds", "choice", "logprobs", "others",
 }  # fmt: skip
 
 
@@ -119,7 +119,10 @@ def test_a_stop_string_ends_the_text(run: Run) -> None:
     ("arguments", "message"),
     [
         (["--top-p", "1.3"], "top_p must be in (0, 1], got 1.3"),
-        (["--rule", "best"], "unknown rule 'best'; known: coupled, rejection"),
+        (
+            ["--rule", "best"],
+            "unknown rule 'best'; known: coupled, rejection, block, traversal, typical, lenience, lenience-greedy",
+        ),
         (["--drafter", "psychic"], "unknown drafter 'psychic'; known: none, ngram, model"),
         (["--max-tokens", "0"], "max_tokens must be at least 1, got 0"),
         (["--stop", ""], "stop strings must be a list of texts that are not empty, got ('',)"),
@@ -210,6 +213,17 @@ def test_where_texts_part_the_first_difference_is_shown(run: Run) -> None:
     result = run("generate", "ab", *SAMPLED, "--rule", "rejection", "--draft", "x.gguf", "--compare")
     assert "texts differ from token" in result.stderr
     assert "rule rejection keeps the model's law, not the seed's text; coupled keeps both" in result.stderr
+
+
+def test_a_lossy_rule_is_not_excused_in_a_comparison(run: Run) -> None:
+    result = run("generate", "ab", *SAMPLED, "--rule", "lenience-greedy", "--draft", "x.gguf", "--compare")
+    assert "rule lenience-greedy is lossy: it keeps neither the model's law nor the text" in result.stderr
+
+
+def test_a_trace_of_a_rule_that_cannot_be_told_is_refused(run: Run) -> None:
+    result = run("generate", "ab", *SAMPLED, "--rule", "block", "--trace")
+    assert result.exit_code == 2
+    assert "rounds can be shown of the rules coupled and rejection, got 'block'" in result.stderr
 
 
 def test_a_trace_shows_each_round_on_stderr_and_the_text_on_stdout(run: Run) -> None:

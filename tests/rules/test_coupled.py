@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from rules.enumeration import ExactLaw, ExactNoise, Table, Uniforms, joint, law_of, random_table
 
+from outpace.audit.enumerate import ExactLaw, ExactNoise, Table, Uniforms, joint, law_of, random_table
 from outpace.rules import RULES, Coupled, TableLaw, coupled_verify
 from outpace.types import Draft
 
@@ -101,6 +101,11 @@ def test_draws_with_the_same_noise_are_accepted_at_least_as_often_as_the_bound()
 def test_every_rule_declares_what_it_does() -> None:
     assert {name: (rule.lossless, rule.shares_noise, rule.verifies_trees) for name, rule in RULES.items()} == {
         "coupled": (True, True, True),
-        "rejection": (True, False, False),
+        "rejection": (True, False, True),
+        "block": (True, False, False),
+        "traversal": (True, False, True),
+        "typical": (False, False, True),
+        "lenience": (False, False, False),
+        "lenience-greedy": (False, False, False),
     }
     assert all("Lossless:" in (type(rule).__doc__ or "") for rule in RULES.values())

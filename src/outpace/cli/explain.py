@@ -28,7 +28,12 @@ def explain(
         str, typer.Option("--p", metavar="P1,P2,..", help="The target's law: a probability a token.")
     ] = P_LAW,
     q: Annotated[str, typer.Option("--q", metavar="Q1,Q2,..", help="The draft's law over the same tokens.")] = Q_LAW,
-    rule: options.Rule = "rejection",
+    rule: Annotated[
+        str,
+        typer.Option(
+            "--rule", metavar="NAME", help="`rejection`, the papers' rule, or `coupled`, which compares two draws."
+        ),
+    ] = "rejection",
     rounds: Annotated[int, typer.Option("--rounds", metavar="N", help="Rounds to show in full.")] = 3,
     draft_length: Annotated[
         int, typer.Option("--draft-length", metavar="N", help="Guesses in each of those rounds.")

@@ -274,7 +274,9 @@ def _compare(model: Model, request: Request, show: Show) -> None:
     # The first passes of a process fault its memory in; neither side should pay for that.
     run(model, seeded, Silent(), max_tokens=2, drafter="none", draft_length=None)
     speculative = run(model, seeded, _writer(show))
-    plain = run(model, seeded, Silent(), drafter="none", draft_length=None)
+    # A lossy rule may differ from the plain sampler even where nothing is drafted.
+    rule = request.settings["rule"] if speculative.lossless else "coupled"
+    plain = run(model, seeded, Silent(), drafter="none", draft_length=None, rule=rule)
     found = Comparison(speculative, plain)
     if show.as_json:
         console.print_json(found.record())
@@ -295,7 +297,9 @@ def verdict(found: Comparison) -> list[str]:
 
     lines = [f"{faster}, texts differ from token {difference.token} on, after {quoted(difference.before)}:"]
     lines += [f"  speculative {quoted(difference.speculative)}", f"  plain       {quoted(difference.plain)}"]
-    if found.speculative.rule != "coupled":
+    if not found.speculative.lossless:
+        lines.append(f"  (rule {found.speculative.rule} is lossy: it keeps neither the model's law nor the text)")
+    elif found.speculative.rule != "coupled":
         lines.append(
             f"  (rule {found.speculative.rule} keeps the model's law, not the seed's text; coupled keeps both)"
         )

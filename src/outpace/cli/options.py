@@ -100,7 +100,8 @@ Rule: TypeAlias = Annotated[
         "--rule",
         metavar="NAME",
         rich_help_panel=SPECULATION,
-        help="`rejection` is the papers' rule, `coupled` keeps the seed's text.",
+        help="Lossless: `coupled` keeps the seed's text, `rejection` is the papers' rule, `block` accepts more of a "
+        "chain, `traversal` of a tree. Lossy, so not the model's own law: `typical`, `lenience`, `lenience-greedy`.",
     ),
 ]
 NoSpeculation: TypeAlias = Annotated[
