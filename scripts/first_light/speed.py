@@ -151,7 +151,7 @@ def draft_model() -> Iterator[Outcome]:
     accepted = sum(r.accepted for r in results)
     cost = sum(r.seconds.draft for r in results) / drafted
     tokens = sum(len(r.tokens) for r in results) / sum(len(r.steps) for r in results)
-    costs = StepCosts(measured(rows), draft_seconds_per_token=cost)
+    costs = StepCosts(measured(list(rows.items())), draft_seconds_per_token=cost)
     predicted = speedup(tokens, 4, costs)
     value, low, high = ratio_to_plain(model, prompts, repeats=2, drafter="model", draft_length=4)
     yield Outcome("0.5B draft of 4, acceptance", f"{accepted / drafted:.2f}", "reported", True)
