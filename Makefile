@@ -38,6 +38,7 @@ core-tests:
 check-real: install-test
 	$(BIN)/outpace models pull smollm2-135m qwen2.5-coder-1.5b qwen2.5-coder-0.5b
 	$(BIN)/python -m pytest -m "real" -s
+	$(BIN)/python scripts/accept.py first-light
 
 accept: install-test
 	$(BIN)/python scripts/accept.py $(PART)

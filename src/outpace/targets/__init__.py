@@ -1,1 +1,1 @@
-"""TODO"""
+"""Targets: the models whose output is to be reproduced, one module an engine."""
