@@ -14,32 +14,12 @@ import importlib
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from acceptance import Line, NotRun, Outcome
 from rich.console import Console
 from rich.table import Table
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One figure of a line. `passed` None: not run, and `figure` says why."""
-
-    what: str
-    figure: str
-    bound: str
-    passed: bool | None
-    interval: str = ""
-
-
-class NotRun(Exception):
-    """What a line needs is not here; the text says what and how to get it."""
-
-
-Line = tuple[str, str, Callable[[], Iterator[Outcome]]]
 
 
 def run(lines: list[Line], console: Console) -> list[dict[str, object]]:

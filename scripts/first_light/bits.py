@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from accept import Outcome
+from acceptance import Outcome
 from numpy.typing import NDArray
 
 from first_light.common import EMBEDDED, TARGET, load, prompts

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from accept import NotRun
+from acceptance import NotRun
 
 import outpace
 from outpace import models

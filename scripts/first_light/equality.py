@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from accept import Outcome
+from acceptance import Outcome
 
 from first_light.common import DRAFT, EMBEDDED, SEED, TARGET, load, per_task, prompts, together
 from outpace.api import Model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import kl
-from accept import NotRun, Outcome
+from acceptance import NotRun, Outcome
 
 from first_light.common import DRAFT, EMBEDDED, file_of
 

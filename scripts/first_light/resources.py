@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
-from accept import Outcome
+from acceptance import Outcome
 
 from first_light.common import EMBEDDED, TARGET, file_of
 

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from accept import NotRun, Outcome
+from acceptance import NotRun, Outcome
 
 from first_light.common import DRAFT, EMBEDDED, TARGET, file_of, load, per_task
 from outpace.api import Model

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from accept import Outcome
+from acceptance import Outcome
 
 from first_light.common import DRAFT, SEED, TARGET, load, per_task
 from outpace.rules import overlap
