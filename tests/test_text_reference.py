@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from record_tokens import RECORDED, digest, llama_cpp_ids, special_lines
 
 from outpace.native.gguf import open_gguf
 from outpace.text import Text
+from outpace.vocabulary import Kind
 
 
 def check_recorded(path: Path, name: str) -> None:
@@ -48,6 +50,22 @@ def test_real_ids_are_the_recorded_ones(real_draft: Path) -> None:
 @pytest.mark.real
 def test_real_ids_are_llama_cpps(real_draft: Path) -> None:
     check_live(real_draft)
+
+
+@pytest.mark.real
+@pytest.mark.filterwarnings("default")
+def test_real_ids_are_those_of_transformers(real_draft: Path) -> None:
+    """On text in NFC, which its class makes of it first, and without what that takes for a special token."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra 'reference')")
+    file = open_gguf(real_draft)
+    tokens, kinds = file.metadata["tokenizer.ggml.tokens"].strings(), file.metadata["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ")) for merge in file.metadata["tokenizer.ggml.merges"].strings()]
+    normal = {token: i for i, token in enumerate(tokens) if kinds[i] == Kind.NORMAL}
+    reference, text = transformers.Qwen2Tokenizer(vocab=normal, merges=merges), Text.from_weights(file)
+    lines = [line for line in hard_lines() if "<" not in line and unicodedata.is_normalized("NFC", line)]
+    assert len(lines) > 2000
+    for line in lines:
+        assert text.encode(line, special=False) == reference.encode(line, add_special_tokens=False), repr(line)
 
 
 @pytest.mark.embedded
