@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from outpace.rules import residual
 from outpace.theory import agreement, costs, speedup, trees
 
 STEPS = 20_000
@@ -51,7 +52,7 @@ def test_the_rejection_rule_accepts_the_overlap_and_emits_the_target() -> None:
     successes = rng.random((STEPS, gamma)) * q[drafts] < p[drafts]
     assert agrees(1.0 + accepted(successes), speedup.tokens_per_step(beta, gamma))
 
-    corrections = rng.choice(size, size=STEPS, p=agreement.residual(p, q))
+    corrections = rng.choice(size, size=STEPS, p=residual(p, q))
     first = np.where(successes[:, 0], drafts[:, 0], corrections)
     seen = np.bincount(first, minlength=size) / STEPS
     assert np.all(np.abs(seen - p) <= 4.0 * np.sqrt(p * (1 - p) / STEPS))

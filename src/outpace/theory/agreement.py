@@ -80,14 +80,6 @@ def lenient_acceptance(target_probs: Probs, draft_probs: Probs, lenience: float)
         return _probability(np.minimum(p / lenience, q).sum())
 
 
-def residual(target_probs: Probs, draft_probs: Probs) -> Float64:
-    """Returns [V] norm(max(p - q, 0)), the law of a correction (Leviathan et al. Algorithm 1); p where p = q."""
-    p, q = _laws(target_probs, draft_probs)
-    excess = np.maximum(p - q, 0.0)
-    mass = excess.sum()
-    return excess / mass if mass > 0.0 else p
-
-
 Laws: TypeAlias = Callable[[tuple[int, ...]], tuple[Probs, Probs]]
 """(p, q) after a prefix of drafted tokens."""
 
