@@ -19,7 +19,7 @@ from outpace import models
 from outpace.control import CostProfile
 from outpace.errors import UsageError, VocabularyMismatch
 from outpace.generation import Generation
-from outpace.options import AUTO, Options, plan
+from outpace.options import AUTO, Options, Plan, plan
 from outpace.registry import ENGINES
 from outpace.result import Result
 from outpace.text import Text
@@ -194,12 +194,19 @@ class Model:
         for choice in range(wanted.choice + 1, wanted.choice + wanted.n):
             yield self._generation(ids, replace(wanted, choice=choice, seed=first.plan.seed), observer)
 
+    def check(self, **options: Any) -> None:
+        """Raises UsageError with all that is wrong with the options of `generate`, before there is a prompt."""
+        self._plan(_wanted(options))
+
+    def _plan(self, wanted: Options) -> Plan:
+        return plan(wanted, self.target, self.draft, self.costs, self.text.eos_ids)
+
     def _generation(self, ids: Sequence[int], wanted: Options, observer: Observer | None) -> Generation:
         return Generation(
             self.target,
             self.text,
             ids,
-            plan(wanted, self.target, self.draft, self.costs, self.text.eos_ids),
+            self._plan(wanted),
             max_tokens=wanted.max_tokens,
             stop=wanted.stop,
             logprobs=wanted.logprobs,

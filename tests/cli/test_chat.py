@@ -40,3 +40,9 @@ def test_a_script_that_overflows_the_context_fails(run: Run) -> None:
     result = talk(run, "ab " * 600)
     assert result.exit_code == 2
     assert "the context holds 512" in result.stderr
+
+
+def test_wrong_options_are_refused_before_the_first_message(run: Run) -> None:
+    result = run("chat", "--top-p", "1.5", input="")
+    assert result.exit_code == 2
+    assert "top_p must be in (0, 1], got 1.5" in result.stderr

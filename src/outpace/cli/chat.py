@@ -77,6 +77,7 @@ def chat(
         "min_tokens": min_tokens,
     }
     loaded = options.load_model(model, draft=draft, threads=threads, context=context)
+    loaded.check(**settings)
     _converse(loaded.chat(system), settings, show_draft)
 
 
