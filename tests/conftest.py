@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import outpace
 from gguf_writer import Tiny, tiny_model
 from outpace import models
 from outpace.errors import OutpaceError
@@ -53,3 +54,10 @@ def tiny_qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A two-layer Qwen2 (biases, free head) with the tokens of `tiny_llama`, padded to 352 rows."""
     shape = Tiny("qwen2", vocab_size=352, tied=False)
     return tiny_model(tmp_path_factory.mktemp("tiny") / "qwen2.gguf", shape, seed=1)
+
+
+@pytest.fixture(scope="module")
+def native(tiny_llama: Path) -> outpace.Model:
+    """The tiny Llama on the native engine, drafting for itself."""
+    pytest.importorskip("outpace._native", reason="the native engine is not built")
+    return outpace.load(tiny_llama, draft=tiny_llama, threads=1)

@@ -30,12 +30,6 @@ def fake(tiny_llama):
     return Model(TableTarget(320, order=2, spread=4.0), text, TableTarget(320, order=1, seed=3, spread=4.0))
 
 
-@pytest.fixture(scope="module")
-def native(tiny_llama):
-    pytest.importorskip("outpace._native", reason="the native engine is not built")
-    return outpace.load(tiny_llama, draft=tiny_llama, threads=1)
-
-
 @pytest.fixture(params=["fake", "native"])
 def model(request):
     return request.getfixturevalue(request.param)

@@ -59,12 +59,6 @@ def fake(tiny_llama):
     )
 
 
-@pytest.fixture(scope="module")
-def native(tiny_llama):
-    pytest.importorskip("outpace._native", reason="the native engine is not built")
-    return outpace.load(tiny_llama, draft=tiny_llama, threads=1)
-
-
 @pytest.fixture(params=["fake", "native"])
 def model(request):
     return request.getfixturevalue(request.param)
