@@ -77,9 +77,9 @@ static size_t packed_bytes(const std::string& format, int rows, int cols) {
 
 static nb::dict formats() {
   nb::dict all;
-  for (const char* name : {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K"}) {
-    const FormatInfo& info = format_info(format_named(name));
-    all[name] = nb::make_tuple(info.block, info.file_bytes);
+  for (int i = 0; i < kFormatCount; ++i) {
+    const FormatInfo& info = format_info(static_cast<Format>(i));
+    all[info.name] = nb::make_tuple(info.block, info.file_bytes);
   }
   return all;
 }

@@ -28,8 +28,12 @@ _PACK = {"u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "
 FORMATS = {
     "F32": (0, 1, 4), "F16": (1, 1, 2), "BF16": (30, 1, 2), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20),
     "Q5_0": (6, 32, 22), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144), "Q6_K": (14, 256, 210),
-    "Q5_K": (13, 256, 176), "Q2_K": (10, 256, 84),
+    "Q5_K": (13, 256, 176), "Q2_K": (10, 256, 84), "Q3_K": (11, 256, 110), "Q5_1": (7, 32, 24),
+    "IQ4_NL": (20, 32, 18), "IQ4_XS": (23, 256, 136), "IQ3_S": (21, 256, 110),
 }  # fmt: skip
+
+
+SUPPORTED = tuple(name for name in FORMATS if name != "IQ3_S")
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,8 @@ def _block_scales(format: str, scale: float) -> dict[int, float]:
     return {
         "Q4_0": {0: scale / 8}, "Q4_1": {0: scale / 8, 2: -scale}, "Q5_0": {0: scale / 16}, "Q8_0": {0: scale / 127},
         "Q4_K": {0: scale / 256, 2: scale / 40}, "Q6_K": {208: scale / 640}, "Q5_K": {0: scale / 512, 2: scale / 40},
-        "Q2_K": {80: scale / 24, 82: scale / 12},
+        "Q2_K": {80: scale / 24, 82: scale / 12}, "Q3_K": {108: scale / 64}, "Q5_1": {0: scale / 16, 2: -scale},
+        "IQ4_NL": {0: scale / 128}, "IQ4_XS": {0: scale / 2048}, "IQ3_S": {0: scale},
     }[format]  # fmt: skip
 
 

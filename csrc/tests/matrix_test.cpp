@@ -17,11 +17,33 @@
 namespace outpace::test {
 namespace {
 
-constexpr Format kFormats[] = {Format::f32,  Format::f16,  Format::bf16, Format::q4_0, Format::q4_1,
-                               Format::q5_0, Format::q8_0, Format::q4_k, Format::q6_k};
+const std::vector<Format> kFormats = [] {
+  std::vector<Format> all;
+  for (int i = 0; i < kFormatCount; ++i) all.push_back(static_cast<Format>(i));
+  return all;
+}();
 
 float f16(const uint8_t* bytes) {
   return numerics::f16_to_f32(static_cast<uint16_t>(bytes[0] | bytes[1] << 8));
+}
+
+constexpr int kIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+// Where the f16 of a block are; -1: nowhere.
+struct Halves {
+  int scale, minimum;
+};
+Halves halves_of(Format format) {
+  switch (format) {
+    case Format::q2_k: return {80, 82};
+    case Format::q3_k: return {108, -1};
+    case Format::q6_k: return {208, -1};
+    case Format::q4_1:
+    case Format::q5_1:
+    case Format::q4_k:
+    case Format::q5_k: return {0, 2};
+    default: return {0, -1};
+  }
 }
 
 // Weight `i` of a block of the file, after the GGUF layouts: one weight at a time, no shared code with formats.cpp.
@@ -41,13 +63,36 @@ float weight_of_block(Format format, const uint8_t* p, int i) {
       const int fifth = p[2 + i / 8] >> i % 8 & 1;
       return f16(p) * static_cast<float>((nibble(p + 6) | fifth << 4) - 16);
     }
+    case Format::q5_1: {
+      const int fifth = p[4 + i / 8] >> i % 8 & 1;
+      return f16(p) * static_cast<float>(nibble(p + 8) | fifth << 4) + f16(p + 2);
+    }
     case Format::q8_0: return f16(p) * static_cast<float>(static_cast<int8_t>(p[2 + i]));
-    case Format::q4_k: {
-      const uint8_t *packed = p + 4, *codes = p + 16 + i / 64 * 32;
-      const int j = i / 32, code = j % 2 == 0 ? codes[i % 32] & 15 : codes[i % 32] >> 4;
+    case Format::q2_k: {
+      const int code = p[16 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3, integers = p[i / 16];
+      return f16(p + 80) * static_cast<float>(integers & 15) * static_cast<float>(code) -
+             f16(p + 82) * static_cast<float>(integers >> 4);
+    }
+    case Format::q3_k: {
+      const int low = p[32 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3, high = p[i % 32] >> i / 32 & 1;
+      const int j = i / 16, nibble_of_scale = j < 8 ? p[96 + j] & 15 : p[96 + j - 8] >> 4;
+      const int scale = nibble_of_scale + (p[104 + j % 4] >> 2 * (j / 4) & 3) * 16 - 32;
+      return f16(p + 108) * static_cast<float>(scale) * static_cast<float>(low + 4 * high - 4);
+    }
+    case Format::q4_k:
+    case Format::q5_k: {
+      const uint8_t *packed = p + 4, *codes = p + (format == Format::q4_k ? 16 : 48) + i / 64 * 32;
+      const int j = i / 32, low = j % 2 == 0 ? codes[i % 32] & 15 : codes[i % 32] >> 4;
+      const int code = low + (format == Format::q4_k ? 0 : (p[16 + i % 32] >> j & 1) * 16);
       const int scale = j < 4 ? packed[j] & 63 : (packed[j + 4] & 15) + (packed[j - 4] >> 6) * 16;
       const int minimum = j < 4 ? packed[j + 4] & 63 : (packed[j + 4] >> 4) + (packed[j] >> 6) * 16;
       return f16(p) * static_cast<float>(scale) * static_cast<float>(code) - f16(p + 2) * static_cast<float>(minimum);
+    }
+    case Format::iq4_nl: return f16(p) * static_cast<float>(kIq4[nibble(p + 2)]);
+    case Format::iq4_xs: {
+      const int j = i / 32, low = p[4 + j / 2] >> j % 2 * 4 & 15, high = (p[2] | p[3] << 8) >> 2 * j & 3;
+      const int place = i % 32 < 16 ? p[8 + 16 * j + i % 16] & 15 : p[8 + 16 * j + i % 16] >> 4;
+      return f16(p) * static_cast<float>(low + 16 * high - 32) * static_cast<float>(kIq4[place]);
     }
     case Format::q6_k: {
       const int half = i / 128, quarter = i % 128 / 32, l = i % 32;
@@ -76,8 +121,8 @@ std::vector<uint8_t> random_rows(Format format, int rows, int cols, bool wild, s
   for (uint8_t* p = bytes.data(); p < bytes.data() + bytes.size(); p += info.file_bytes) {
     if (format == Format::f32) p[3] = 0x3d, p[2] &= 0xbf;
     else if (format == Format::bf16) p[1] = static_cast<uint8_t>((p[1] & 0x80) | 0x3d);
-    else moderate(format == Format::q6_k ? p + 208 : p);
-    if (format == Format::q4_1 || format == Format::q4_k) moderate(p + 2);
+    else moderate(p + halves_of(format).scale);
+    if (halves_of(format).minimum > 0) moderate(p + halves_of(format).minimum);
   }
   return bytes;
 }
@@ -195,7 +240,7 @@ TEST(matrix_refuses_bad_shapes_and_sizes) {
   CHECK_THROWS(Matrix(Format::f32, 0, 32), std::invalid_argument);
   CHECK_THROWS(Matrix(Format::f32, 32, -1), std::invalid_argument);
   CHECK_THROWS(Activations(0, 32), std::invalid_argument);
-  CHECK_THROWS(format_named("Q3_K"), std::invalid_argument);
+  CHECK_THROWS(format_named("IQ3_S"), std::invalid_argument);
   Matrix matrix(Format::q8_0, 70, 32);
   const std::vector<uint8_t> file(70 * 34);
   CHECK_THROWS(matrix.pack(0, 70, file.data(), file.size() - 1), std::invalid_argument);
@@ -278,7 +323,8 @@ TEST(matrix_kernels_give_the_portable_bits_at_the_extremes) {
       const FormatInfo& info = format_info(format);
       for (size_t i = 0; i < file.size(); ++i) {
         const int at = static_cast<int>(i % info.file_bytes);
-        const bool is_f16 = format == Format::q6_k ? at >= 208 : at < (format == Format::q4_1 || format == Format::q4_k ? 4 : 2);
+        const Halves halves = halves_of(format);
+        const bool is_f16 = at / 2 == halves.scale / 2 || (halves.minimum > 0 && at / 2 == halves.minimum / 2);
         if (info.block > 1 && !is_f16) file[i] = static_cast<uint8_t>(fill);
       }
       check_kernels_agree(packed(format, outputs, cols, file), x, "codes all alike");

@@ -24,8 +24,14 @@ static void write_scales(Format format, Random& random, float size, uint8_t* blo
     case Format::q4_0: half(0, size / 8); break;
     case Format::q4_1: half(0, size / 8), half(2, -size); break;
     case Format::q5_0: half(0, size / 16); break;
+    case Format::q5_1: half(0, size / 16), half(2, -size); break;
     case Format::q8_0: half(0, size / 128); break;
+    case Format::q2_k: half(80, size / 24), half(82, size / 12); break;
+    case Format::q3_k: half(108, size / 64); break;
     case Format::q4_k: half(0, size / 400), half(2, size / 50); break;
+    case Format::q5_k: half(0, size / 800), half(2, size / 50); break;
+    case Format::iq4_nl: half(0, size / 128); break;
+    case Format::iq4_xs: half(0, size / 2048); break;
     case Format::q6_k:
       for (int i = 192; i < 208; ++i) block[i] = uint8_t(int(random() % 64) - 32);
       half(208, size / 640);

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gguf_writer import (
+    SUPPORTED,
     Tensor,
     Tiny,
     Typed,
@@ -57,9 +58,8 @@ def test_config_of_a_qwen2_is_read(tiny_qwen2: Path) -> None:
 
 
 def test_every_format_is_sized_by_its_blocks(tmp_path: Path) -> None:
-    formats = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K")
-    file = open_gguf(tiny_model(tmp_path / "m.gguf", Tiny(hidden=256, ffn=512, formats=formats)))
-    assert {info.format for info in file.tensors.values()} == set(formats)
+    file = open_gguf(tiny_model(tmp_path / "m.gguf", Tiny(layers=3, hidden=256, ffn=512, formats=SUPPORTED)))
+    assert {info.format for info in file.tensors.values()} == set(SUPPORTED)
     for name, info in file.tensors.items():
         assert file.read(name, 0, info.rows).nbytes == info.nbytes
 
@@ -199,9 +199,13 @@ def test_tensor_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
 
 
 def test_unsupported_tensor_type_is_named_with_a_remedy(tmp_path: Path) -> None:
-    shape = Tiny(hidden=256, ffn=256, formats=("Q5_K",))
-    with pytest.raises(Unsupported, match=r"Q5_K \('blk.*Q4_K, Q6_K, BF16 are: take a Q4_K_M or Q8_0 file"):
-        open_gguf(tiny_model(tmp_path / "m.gguf", shape))
+    path = tiny_model(tmp_path / "m.gguf", Tiny(hidden=256, ffn=256, formats=("IQ3_S",)))
+    with pytest.raises(Unsupported) as refusal:
+        open_gguf(path)
+    assert str(refusal.value) == (
+        f"{path}: tensor type IQ3_S ('blk.0.attn_q.weight') is not supported; F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, "
+        "Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16 are: take a Q4_K_M or Q8_0 file"
+    )
 
 
 def test_three_dimensional_tensor_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gguf_writer import Tiny, tiny_model
+from gguf_writer import SUPPORTED, Tiny, tiny_model
 from outpace.errors import UsageError
 from outpace.native.gguf import open_gguf
 from outpace.native.reference import ReferenceModel
@@ -18,8 +18,6 @@ from outpace.types import EMPTY, Draft, Prompt, Verdict
 _native = pytest.importorskip("outpace._native", reason="the native engine is not built")
 from outpace.native.loading import load_native  # noqa: E402
 from outpace.targets.native import PREFILL_SLICE, NativeTarget  # noqa: E402
-
-FORMATS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K")
 
 
 def wide(format: str = "Q4_K", **changes: object) -> Tiny:
@@ -44,7 +42,7 @@ def target(tiny_llama: Path) -> NativeTarget:
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SUPPORTED)
 def test_logits_are_near_the_reference_in_f32(tmp_path: Path, format: str, architecture: str) -> None:
     path = tiny_model(tmp_path / "model.gguf", wide(format, architecture=architecture, tied=architecture == "llama"))
     ids = tokens(24)
@@ -57,7 +55,7 @@ def test_logits_are_near_the_reference_in_f32(tmp_path: Path, format: str, archi
     assert np.abs(logits - expected).max() < bound * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SUPPORTED)
 def test_every_kernel_gives_the_same_bits(tmp_path: Path, format: str) -> None:
     path = tiny_model(tmp_path / "model.gguf", wide(format))
     ids = tokens(70)

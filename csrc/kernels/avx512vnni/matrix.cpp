@@ -13,22 +13,13 @@
 #include <cstring>
 
 #include "kernels/avx512vnni/functions.h"
+#include "kernels/avx512vnni/matrix_dense.h"
 #include "kernels/avx512vnni/matrix_panels.h"
+#include "kernels/avx512vnni/matrix_tile.h"
 #include "matrix.h"
 
 namespace outpace::avx512vnni {
 namespace {
-
-constexpr int kAhead = 8192;  // bytes that prefetching runs ahead
-
-struct Rows {  // of one tile of the activations
-  const Activations& x;
-  int first, count;
-};
-
-struct alignas(64) Outputs {
-  PairPs acc[kRowTile];
-};
 
 inline Pair broadcast(int32_t value) {
   const __m512i lanes = _mm512_set1_epi32(value);
@@ -63,18 +54,6 @@ inline Pair dot_block(const Pair (&steps)[kSteps], const int8_t* q, Pair start) 
 }
 
 inline PairPs to_f32(Pair x) { return {_mm512_cvtepi32_ps(x.low), _mm512_cvtepi32_ps(x.high)}; }
-
-inline PairPs operator*(PairPs a, __m512 b) { return {_mm512_mul_ps(a.low, b), _mm512_mul_ps(a.high, b)}; }
-
-inline PairPs operator*(PairPs a, PairPs b) { return {_mm512_mul_ps(a.low, b.low), _mm512_mul_ps(a.high, b.high)}; }
-
-inline PairPs fused(PairPs a, PairPs b, PairPs c) {
-  return {_mm512_fmadd_ps(a.low, b.low, c.low), _mm512_fmadd_ps(a.high, b.high, c.high)};
-}
-
-inline PairPs fused(PairPs a, __m512 b, PairPs c) {
-  return {_mm512_fmadd_ps(a.low, b, c.low), _mm512_fmadd_ps(a.high, b, c.high)};
-}
 
 // Asks for the memory that lies kAhead bytes behind a piece of weights, a few lines with every row of activations: all
 // at once they would fill the queue of misses and hold up the loads behind them. (Inlined by force: gcc drops calls to
@@ -177,107 +156,147 @@ inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Sums& sums)
   }
 }
 
-inline void add_sub_block(const PanelQ6_K& block, int j, SubBlock x, Sums& sums) {
+// The integer scales of the two halves of a sub-block side by side, for the formats that add_halves() serves.
+inline Pair half_scales(const PanelQ6_K& block, int j) { return widen(block.scales[j]); }
+
+inline Pair half_scales(const PanelQ3_K& block, int j) { return widen(block.scales[j]); }
+
+inline Pair half_scales(const PanelQ2_K& block, int j) {
+  return widen(block.scales_minima[j]) & _mm512_set1_epi16(15);
+}
+
+inline Pair half_scales(const PanelQ5_K& block, int j) {
+  const auto both = [](__m512i scales) { return _mm512_or_si512(scales, _mm512_slli_epi32(scales, 16)); };
+  const __m128i* from = reinterpret_cast<const __m128i*>(block.scales[j]);
+  return {both(_mm512_cvtepu8_epi32(_mm_load_si128(from))), both(_mm512_cvtepu8_epi32(_mm_load_si128(from + 1)))};
+}
+
+// Codes whose dot product with 16 inputs fits 16 bits, and with 32 does not, or that have a scale for every 16.
+// `Block` codes stand for 2^-offset_shift of 32 less than they are; none: for themselves.
+template <bool has_offset, int offset_shift, class Block>
+inline void add_halves(const Block& block, int j, SubBlock x, Sums& sums) {
   Pair steps[kSteps];
   unpack(block, j, steps);
-  const Pair scales = widen(block.scales[j]);
+  const Pair scales = half_scales(block, j);
   for (int m = 0; m < x.rows; ++m, x.q += kBlock, x.offsets += 2) {
     x.ahead.ask_some();
-    Pair even = broadcast(x.offsets[0]), odd = broadcast(x.offsets[1]);
+    Pair even = broadcast(has_offset ? x.offsets[0] >> offset_shift : 0);
+    Pair odd = broadcast(has_offset ? x.offsets[1] >> offset_shift : 0);
     dot_halves(steps, x.q, even, odd);
     sums.dot[m] = add_scaled(sums.dot[m], even, odd, scales);
   }
 }
 
-inline Pair min_dot(const Pair (&minima)[kBlocksOfSuper / 2], const int16_t (&sums)[kBlocksOfSuper]) {
-  Pair dot = broadcast(0);
-  for (int j = 0; j < kBlocksOfSuper / 2; ++j) {
-    const __m512i two = broadcast_bytes(sums + 2 * j);
-    dot.low = _mm512_dpwssd_epi32(dot.low, minima[j].low, two);
-    dot.high = _mm512_dpwssd_epi32(dot.high, minima[j].high, two);
-  }
-  return dot;
+inline void add_sub_block(const PanelQ6_K& block, int j, SubBlock x, Sums& sums) {
+  add_halves<true, 0>(block, j, x, sums);
 }
+
+inline void add_sub_block(const PanelQ3_K& block, int j, SubBlock x, Sums& sums) {
+  add_halves<true, 3>(block, j, x, sums);
+}
+
+inline void add_sub_block(const PanelQ2_K& block, int j, SubBlock x, Sums& sums) {
+  add_halves<false, 0>(block, j, x, sums);
+}
+
+inline void add_sub_block(const PanelQ5_K& block, int j, SubBlock x, Sums& sums) {
+  add_halves<false, 0>(block, j, x, sums);
+}
+
+// The values of the table are too large for sums in 16 bits.
+inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Sums& sums) {
+  Pair steps[kSteps];
+  unpack(block, j, steps);
+  const __m128i* from = reinterpret_cast<const __m128i*>(block.scales[j]);
+  const __m512i low = _mm512_cvtepi8_epi32(_mm_load_si128(from)), high = _mm512_cvtepi8_epi32(_mm_load_si128(from + 1));
+  for (int m = 0; m < x.rows; ++m, x.q += kBlock, x.offsets += 2) {
+    x.ahead.ask_some();
+    const Pair dot = dot_block(steps, x.q, broadcast((x.offsets[0] + x.offsets[1]) * 4));  // 4 * 32 = the table's 128
+    sums.dot[m] = {_mm512_add_epi32(sums.dot[m].low, _mm512_mullo_epi32(dot.low, low)),
+                   _mm512_add_epi32(sums.dot[m].high, _mm512_mullo_epi32(dot.high, high))};
+  }
+}
+
+// The minima of a super-block, two side by side, and their sums with the activations of one row.
+struct MinimaOf32 {
+  Pair pairs[kBlocksOfSuper / 2];
+
+  template <class Block>
+  explicit MinimaOf32(const Block& block) {
+    for (int j = 0; j < kBlocksOfSuper / 2; ++j) pairs[j] = widen(block.minima[j]);
+  }
+  Pair dot(const SuperBlockScale& x, const int32_t*, ptrdiff_t) const {
+    Pair dot = broadcast(0);
+    for (int j = 0; j < kBlocksOfSuper / 2; ++j) add(dot, pairs[j], broadcast_bytes(x.sums + 2 * j));
+    return dot;
+  }
+  static void add(Pair& dot, Pair minima, __m512i two) {
+    dot.low = _mm512_dpwssd_epi32(dot.low, minima.low, two);
+    dot.high = _mm512_dpwssd_epi32(dot.high, minima.high, two);
+  }
+};
+
+struct MinimaOf16 {
+  Pair pairs[kBlocksOfSuper];
+
+  explicit MinimaOf16(const PanelQ2_K& block) {
+    for (int j = 0; j < kBlocksOfSuper; ++j) pairs[j] = shift_right(widen(block.scales_minima[j]), 4);
+  }
+  // offsets[j * stride]: -32 times the sums over 16 inputs, which fit 16 bits.
+  Pair dot(const SuperBlockScale&, const int32_t* offsets, ptrdiff_t stride) const {
+    Pair dot = broadcast(0);
+    for (int j = 0; j < kBlocksOfSuper; ++j, offsets += stride) {
+      const int two = (offsets[0] & 0xffff) | static_cast<int>(static_cast<uint32_t>(offsets[1]) << 16);
+      MinimaOf32::add(dot, pairs[j], _mm512_set1_epi32(two));
+    }
+    const __m512i zero = _mm512_setzero_si512();
+    return {_mm512_srai_epi32(_mm512_sub_epi32(zero, dot.low), 5), _mm512_srai_epi32(_mm512_sub_epi32(zero, dot.high), 5)};
+  }
+};
+
+struct NoMinima {
+  template <class Block>
+  explicit NoMinima(const Block&) {}
+};
+
+template <class Block>
+struct MinimaOf {
+  using type = NoMinima;
+};
+template <>
+struct MinimaOf<PanelQ2_K> {
+  using type = MinimaOf16;
+};
+template <class Block>
+  requires requires(Block block) { block.minima; }
+struct MinimaOf<Block> {
+  using type = MinimaOf32;
+};
 
 template <class Block>
 void multiply_super_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
   const Block* blocks = reinterpret_cast<const Block*>(panel);
-  constexpr bool has_minima = requires(Block block) { block.minima; };
+  constexpr bool has_minima = requires(Block block) { block.minimum; };
   const int8_t* q = rows.x.q256(0, rows.first);
   const int32_t* offsets = rows.x.offsets256(0, rows.first);
   const SuperBlockScale* x = rows.x.scale256(0, rows.first);
+  const ptrdiff_t stride = 2 * rows.count;  // of the offsets, between blocks
   Sums sums;
-  for (const Block* end = blocks + count; blocks != end; ++blocks) {
+  for (const Block* end = blocks + count; blocks != end; ++blocks, offsets += kBlocksOfSuper * stride) {
     const Block& block = *blocks;
     for (int m = 0; m < rows.count; ++m) sums.dot[m] = broadcast(0);
-    for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count, offsets += 2 * rows.count) {
-      add_sub_block(block, j, {q, offsets, rows.count, Ahead(block, j, kBlocksOfSuper, rows.count)}, sums);
+    for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count) {
+      const Ahead ahead(block, j, kBlocksOfSuper, rows.count);
+      add_sub_block(block, j, {q, offsets + j * stride, rows.count, ahead}, sums);
     }
     const PairPs scale = load_f16(block.scale);
     PairPs minimum;
-    Pair minima[kBlocksOfSuper / 2];
-    if constexpr (has_minima) {
-      minimum = load_f16(block.minimum) * _mm512_set1_ps(-1.0f);
-      for (int j = 0; j < kBlocksOfSuper / 2; ++j) minima[j] = widen(block.minima[j]);
-    }
+    if constexpr (has_minima) minimum = load_f16(block.minimum) * _mm512_set1_ps(-1.0f);
+    const typename MinimaOf<Block>::type minima(block);
     for (int m = 0; m < rows.count; ++m, ++x) {
       PairPs part = scale * to_f32(sums.dot[m]);
-      if constexpr (has_minima) part = fused(minimum, to_f32(min_dot(minima, x->sums)), part);
+      if constexpr (has_minima) part = fused(minimum, to_f32(minima.dot(*x, offsets + 2 * m, stride)), part);
       out.acc[m] = fused(part, _mm512_set1_ps(x->scale), out.acc[m]);
-    }
-  }
-}
-
-inline PairPs load_dense(const float* column) { return {_mm512_load_ps(column), _mm512_load_ps(column + 16)}; }
-
-struct F16 {
-  uint16_t bits;
-};
-struct Bf16 {
-  uint16_t bits;
-};
-
-inline PairPs load_dense(const F16* column) { return load_f16(&column->bits); }
-
-inline PairPs load_dense(const Bf16* column) {
-  const __m256i* from = reinterpret_cast<const __m256i*>(column);
-  const auto widen = [](__m256i bits) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16)); };
-  return {widen(_mm256_load_si256(from)), widen(_mm256_load_si256(from + 1))};
-}
-
-// `count` rows at a time, over so few columns that the next rows find the weights in the cache.
-template <int count, class Weight>
-inline void add_columns(const Weight* weights, int columns, const float* x, ptrdiff_t stride, PairPs* acc) {
-  PairPs sum[count];
-  for (int m = 0; m < count; ++m) sum[m] = acc[m];
-  for (int k = 0; k < columns; ++k, weights += kPanelRows) {
-    const char* ahead = reinterpret_cast<const char*>(weights) + kAhead;
-    for (size_t i = 0; i < kPanelRows * sizeof(Weight); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
-    const PairPs w = load_dense(weights);
-    for (int m = 0; m < count; ++m) sum[m] = fused(w, _mm512_set1_ps(x[m * stride + k]), sum[m]);
-  }
-  for (int m = 0; m < count; ++m) acc[m] = sum[m];
-}
-
-template <class Weight>
-void multiply_dense(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
-  constexpr int kColumns = 64;
-  const Weight* weights = reinterpret_cast<const Weight*>(panel);
-  const ptrdiff_t stride = rows.x.f32_stride();
-  for (int k = 0; k < count; k += kColumns, weights += kColumns * kPanelRows) {
-    const int columns = count - k < kColumns ? count - k : kColumns;
-    for (int m = 0; m < rows.count;) {
-      const float* x = rows.x.f32(rows.first + m) + k;
-      const int left = rows.count - m;
-      if (left >= 8) {
-        add_columns<8>(weights, columns, x, stride, out.acc + m), m += 8;
-      } else if (left >= 4) {
-        add_columns<4>(weights, columns, x, stride, out.acc + m), m += 4;
-      } else if (left >= 2) {
-        add_columns<2>(weights, columns, x, stride, out.acc + m), m += 2;
-      } else {
-        add_columns<1>(weights, columns, x, stride, out.acc + m), m += 1;
-      }
     }
   }
 }
@@ -292,9 +311,15 @@ Product product_of(Format format) {
     case Format::q4_0: return multiply_blocks<PanelQ4_0>;
     case Format::q4_1: return multiply_blocks<PanelQ4_1>;
     case Format::q5_0: return multiply_blocks<PanelQ5_0>;
+    case Format::q5_1: return multiply_blocks<PanelQ5_1>;
     case Format::q8_0: return multiply_blocks<PanelQ8_0>;
+    case Format::q2_k: return multiply_super_blocks<PanelQ2_K>;
+    case Format::q3_k: return multiply_super_blocks<PanelQ3_K>;
     case Format::q4_k: return multiply_super_blocks<PanelQ4_K>;
+    case Format::q5_k: return multiply_super_blocks<PanelQ5_K>;
     case Format::q6_k: return multiply_super_blocks<PanelQ6_K>;
+    case Format::iq4_nl: return multiply_blocks<PanelIQ4_NL>;
+    case Format::iq4_xs: return multiply_super_blocks<PanelIQ4_XS>;
   }
   return nullptr;
 }

@@ -9,8 +9,6 @@
 namespace outpace::avx512vnni {
 namespace {
 
-constexpr int kSteps = kBlock / 4;
-
 struct Pair {  // the two registers of a panel: rows 0-15 and 16-31
   __m512i low, high;
 };
@@ -47,21 +45,65 @@ inline void unpack(const PanelQ4_0& block, Pair (&steps)[kSteps]) { unpack_nibbl
 
 inline void unpack(const PanelQ4_1& block, Pair (&steps)[kSteps]) { unpack_nibbles(block.nibbles, steps); }
 
-inline void unpack(const PanelQ5_0& block, Pair (&steps)[kSteps]) {
-  unpack_nibbles(block.nibbles, steps);
-  const __m512i sixteen = _mm512_set1_epi8(16);
+// Adds `value` to the codes whose bit is set.
+inline void add_bits(const uint8_t (&bits)[kSteps][kStepBytes / 8], char value, Pair (&steps)[kSteps]) {
+  const __m512i added = _mm512_set1_epi8(value);
   for (int s = 0; s < kSteps; ++s) {
-    const uint64_t* bits = reinterpret_cast<const uint64_t*>(block.fifth_bits[s]);
-    steps[s].low = _mm512_mask_add_epi8(steps[s].low, bits[0], steps[s].low, sixteen);
-    steps[s].high = _mm512_mask_add_epi8(steps[s].high, bits[1], steps[s].high, sixteen);
+    const uint64_t* of_step = reinterpret_cast<const uint64_t*>(bits[s]);
+    steps[s].low = _mm512_mask_add_epi8(steps[s].low, of_step[0], steps[s].low, added);
+    steps[s].high = _mm512_mask_add_epi8(steps[s].high, of_step[1], steps[s].high, added);
   }
 }
+
+inline void unpack_twos(const uint8_t (&twos)[2][kStepBytes], Pair (&steps)[kSteps]) {
+  const __m512i mask = _mm512_set1_epi8(3);
+  for (int h = 0; h < 2; ++h) {
+    const Pair four = load_pair(twos[h]);
+    for (int s = 0; s < 4; ++s) steps[4 * h + s] = shift_right(four, 2 * s) & mask;
+  }
+}
+
+// kIq4Values, 128 higher.
+inline void unpack_places(const uint8_t (&nibbles)[4][kStepBytes], Pair (&steps)[kSteps]) {
+  unpack_nibbles(nibbles, steps);
+  const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Values));
+  const __m512i table = _mm512_broadcast_i32x4(_mm_xor_si128(values, _mm_set1_epi8(static_cast<char>(0x80))));
+  for (Pair& step : steps) {
+    step = {_mm512_shuffle_epi8(table, step.low), _mm512_shuffle_epi8(table, step.high)};
+  }
+}
+
+inline void unpack(const PanelQ5_0& block, Pair (&steps)[kSteps]) {
+  unpack_nibbles(block.nibbles, steps);
+  add_bits(block.fifth_bits, 16, steps);
+}
+
+inline void unpack(const PanelQ5_1& block, Pair (&steps)[kSteps]) {
+  unpack_nibbles(block.nibbles, steps);
+  add_bits(block.fifth_bits, 16, steps);
+}
+
+inline void unpack(const PanelIQ4_NL& block, Pair (&steps)[kSteps]) { unpack_places(block.nibbles, steps); }
 
 inline void unpack(const PanelQ8_0& block, Pair (&steps)[kSteps]) {
   for (int s = 0; s < kSteps; ++s) steps[s] = load_pair(block.codes[s]);
 }
 
 inline void unpack(const PanelQ4_K& block, int j, Pair (&steps)[kSteps]) { unpack_nibbles(block.nibbles[j], steps); }
+
+inline void unpack(const PanelQ5_K& block, int j, Pair (&steps)[kSteps]) {
+  unpack_nibbles(block.nibbles[j], steps);
+  add_bits(block.fifth_bits[j], 16, steps);
+}
+
+inline void unpack(const PanelQ2_K& block, int j, Pair (&steps)[kSteps]) { unpack_twos(block.twos[j], steps); }
+
+inline void unpack(const PanelQ3_K& block, int j, Pair (&steps)[kSteps]) {
+  unpack_twos(block.twos[j], steps);
+  add_bits(block.third_bits[j], 4, steps);
+}
+
+inline void unpack(const PanelIQ4_XS& block, int j, Pair (&steps)[kSteps]) { unpack_places(block.nibbles[j], steps); }
 
 // Bits of `a` where the mask has ones, of `b` where it has zeros.
 inline Pair select(__m512i mask, Pair a, Pair b) {
@@ -92,6 +134,8 @@ template <>
 constexpr int kOffsetShift<PanelQ5_0> = 4;
 template <>
 constexpr int kOffsetShift<PanelQ8_0> = 7;
+template <>
+constexpr int kOffsetShift<PanelIQ4_NL> = 7;
 
 }  // namespace
 }  // namespace outpace::avx512vnni

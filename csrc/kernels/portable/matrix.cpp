@@ -4,13 +4,18 @@
 // an exact integer. So the result depends on that row of weights and that row of activations only.
 //
 //   F32, F16, BF16      acc = fma(w[k], x[k], acc)                         for k = 0, 1, ...
-//   Q4_0, Q5_0, Q8_0    acc = fma(f32(dot), w.scale * x.scale, acc)        for every block of 32
-//   Q4_1                the same, then acc = fma(w.minimum, x.scaled_sum, acc)
-//   Q4_K                part = fma(-w.minimum, f32(min_dot), w.scale * f32(dot)); acc = fma(part, x.scale, acc)
-//   Q6_K                acc = fma(w.scale * f32(dot), x.scale, acc)        for every super-block of 256
+//   Q4_0 Q5_0 Q8_0      acc = fma(f32(dot), w.scale * x.scale, acc)        for every block of 32
+//   IQ4_NL
+//   Q4_1 Q5_1           the same, then acc = fma(w.minimum, x.scaled_sum, acc)
+//   Q3_K Q6_K IQ4_XS    acc = fma(w.scale * f32(dot), x.scale, acc)        for every super-block of 256
+//   Q2_K Q4_K Q5_K      part = fma(-w.minimum, f32(min_dot), w.scale * f32(dot)); acc = fma(part, x.scale, acc)
 //
-// dot is the sum of weight code (less the format's offset) times activation, in the K formats times the sub-block's
-// integer scale; min_dot is the sum of integer minimum times the sub-block's sum of activations.
+// dot is the sum of weight code (less the format's offset, or what stands at its place in a table) times activation,
+// in the formats of 256 times the sub-block's integer scale; min_dot is the sum of integer minimum times the sub-block's
+// sum of activations. Both are exact, in whatever order they are summed.
+//
+// A further format of 32 is one `read_codes` here; of 256 one `read_codes`, one `scale_of` and, if it has minima, one
+// `minimum_of`.
 
 #include <algorithm>
 #include <bit>
@@ -144,14 +149,44 @@ void read_codes(const PanelQ4_0& block, Codes& codes) { read_nibbles(block.nibbl
 
 void read_codes(const PanelQ4_1& block, Codes& codes) { read_nibbles(block.nibbles, 0, codes); }
 
-void read_codes(const PanelQ5_0& block, Codes& codes) {
-  read_nibbles(block.nibbles, 16, codes);
+// The places of a table that nibbles hold become its values.
+void look_up(const int8_t (&table)[16], Codes& codes) {
+  for (auto& step : codes) {
+    for (int16_t& code : step) code = table[code];
+  }
+}
+
+// Adds `value` to the codes whose bit is set.
+void add_bits(const uint8_t (&bits)[kSteps][kStepBytes / 8], int value, Codes& codes) {
   for (int k = 0; k < kBlock; ++k) {
     for (int n = 0; n < kPanelRows; ++n) {
       const int i = 4 * n + k % 4;
-      codes[k][n] = static_cast<int16_t>(codes[k][n] + (block.fifth_bits[k / 4][i / 8] >> i % 8 & 1) * 16);
+      codes[k][n] = static_cast<int16_t>(codes[k][n] + (bits[k / 4][i / 8] >> i % 8 & 1) * value);
     }
   }
+}
+
+void read_twos(const uint8_t (&twos)[2][kStepBytes], int offset, Codes& codes) {
+  for (int k = 0; k < kBlock; ++k) {
+    for (int n = 0; n < kPanelRows; ++n) {
+      codes[k][n] = static_cast<int16_t>((twos[k / 16][4 * n + k % 4] >> k / 4 % 4 * 2 & 3) - offset);
+    }
+  }
+}
+
+void read_codes(const PanelQ5_0& block, Codes& codes) {
+  read_nibbles(block.nibbles, 16, codes);
+  add_bits(block.fifth_bits, 16, codes);
+}
+
+void read_codes(const PanelQ5_1& block, Codes& codes) {
+  read_nibbles(block.nibbles, 0, codes);
+  add_bits(block.fifth_bits, 16, codes);
+}
+
+void read_codes(const PanelIQ4_NL& block, Codes& codes) {
+  read_nibbles(block.nibbles, 0, codes);
+  look_up(kIq4Values, codes);
 }
 
 void read_codes(const PanelQ8_0& block, Codes& codes) {
@@ -162,7 +197,24 @@ void read_codes(const PanelQ8_0& block, Codes& codes) {
   }
 }
 
+void read_codes(const PanelQ2_K& block, int j, Codes& codes) { read_twos(block.twos[j], 0, codes); }
+
+void read_codes(const PanelQ3_K& block, int j, Codes& codes) {
+  read_twos(block.twos[j], 4, codes);
+  add_bits(block.third_bits[j], 4, codes);
+}
+
 void read_codes(const PanelQ4_K& block, int j, Codes& codes) { read_nibbles(block.nibbles[j], 0, codes); }
+
+void read_codes(const PanelQ5_K& block, int j, Codes& codes) {
+  read_nibbles(block.nibbles[j], 0, codes);
+  add_bits(block.fifth_bits[j], 16, codes);
+}
+
+void read_codes(const PanelIQ4_XS& block, int j, Codes& codes) {
+  read_nibbles(block.nibbles[j], 0, codes);
+  look_up(kIq4Values, codes);
+}
 
 void read_codes(const PanelQ6_K& block, int j, Codes& codes) {
   for (int k = 0; k < kBlock; ++k) {
@@ -176,18 +228,13 @@ void read_codes(const PanelQ6_K& block, int j, Codes& codes) {
   }
 }
 
-// dot[n] += scale of row n * sum over `count` inputs of codes[k][n] * q[k].
-void add_dots(const int16_t (*codes)[kPanelRows], const int8_t* q, int count, const int* scales,
-              int32_t (&dot)[kPanelRows]) {
-  int32_t part[kPanelRows] = {};
+// part[n] = sum over `count` inputs of codes[k][n] * q[k].
+void dot_codes(const int16_t (*codes)[kPanelRows], const int8_t* q, int count, int32_t (&part)[kPanelRows]) {
+  std::fill_n(part, kPanelRows, 0);
   for (int k = 0; k < count; ++k) {
     for (int n = 0; n < kPanelRows; ++n) part[n] += codes[k][n] * q[k];
   }
-  for (int n = 0; n < kPanelRows; ++n) dot[n] += part[n] * scales[n];
 }
-
-constexpr int kOnes[kPanelRows] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                   1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
 template <class Block>
 void multiply_blocks(const Panel& panel, const Activations& x, int row) {
@@ -197,8 +244,8 @@ void multiply_blocks(const Panel& panel, const Activations& x, int row) {
     Codes codes;
     read_codes(blocks[b], codes);
     const BlockScale& scale = *x.scale32(b, row);
-    int32_t dot[kPanelRows] = {};
-    add_dots(codes, x.q32(b, row), kBlock, kOnes, dot);
+    int32_t dot[kPanelRows];
+    dot_codes(codes, x.q32(b, row), kBlock, dot);
     for (int n = 0; n < kPanelRows; ++n) {
       acc[n] = fused(static_cast<float>(dot[n]), f16_to_f32(blocks[b].scale[n]) * scale.scale, acc[n]);
       if constexpr (requires { blocks[b].minimum; }) {
@@ -209,41 +256,41 @@ void multiply_blocks(const Panel& panel, const Activations& x, int row) {
   store(acc, panel, row);
 }
 
-void add_dots(const PanelQ4_K& block, int j, const Codes& codes, const int8_t* q, int32_t (&dot)[kPanelRows]) {
-  int scales[kPanelRows];
-  for (int n = 0; n < kPanelRows; ++n) scales[n] = block.scales[j / 2][n][j % 2];
-  add_dots(codes, q, 32, scales, dot);
-}
+// The integers of sub-block `j` of 16 inputs, of row n.
+int scale_of(const PanelQ2_K& block, int j, int n) { return block.scales_minima[j / 2][n][j % 2] & 15; }
+int scale_of(const PanelQ3_K& block, int j, int n) { return block.scales[j / 2][n][j % 2]; }
+int scale_of(const PanelQ4_K& block, int j, int n) { return block.scales[j / 4][n][j / 2 % 2]; }
+int scale_of(const PanelQ5_K& block, int j, int n) { return block.scales[j / 2][n]; }
+int scale_of(const PanelQ6_K& block, int j, int n) { return block.scales[j / 2][n][j % 2]; }
+int scale_of(const PanelIQ4_XS& block, int j, int n) { return block.scales[j / 2][n]; }
 
-void add_dots(const PanelQ6_K& block, int j, const Codes& codes, const int8_t* q, int32_t (&dot)[kPanelRows]) {
-  for (int h = 0; h < 2; ++h) {
-    int scales[kPanelRows];
-    for (int n = 0; n < kPanelRows; ++n) scales[n] = block.scales[j][n][h];
-    add_dots(codes + 16 * h, q + 16 * h, 16, scales, dot);
-  }
-}
+int minimum_of(const PanelQ2_K& block, int j, int n) { return block.scales_minima[j / 2][n][j % 2] >> 4; }
+int minimum_of(const PanelQ4_K& block, int j, int n) { return block.minima[j / 4][n][j / 2 % 2]; }
+int minimum_of(const PanelQ5_K& block, int j, int n) { return block.minima[j / 4][n][j / 2 % 2]; }
 
 template <class Block>
 void multiply_super_blocks(const Panel& panel, const Activations& x, int row) {
   const Block* blocks = reinterpret_cast<const Block*>(panel.blocks);
   Lanes acc = {};
   for (int b = 0; b < panel.count; ++b) {
-    const SuperBlockScale& scale = *x.scale256(b, row);
+    Codes codes;
     int32_t dot[kPanelRows] = {}, min_dot[kPanelRows] = {};
-    for (int j = 0; j < kBlocksOfSuper; ++j) {
-      Codes codes;
-      read_codes(blocks[b], j, codes);
-      add_dots(blocks[b], j, codes, x.q256(b * kBlocksOfSuper + j, row), dot);
-      if constexpr (requires { blocks[b].minima; }) {
-        for (int n = 0; n < kPanelRows; ++n) min_dot[n] += blocks[b].minima[j / 2][n][j % 2] * scale.sums[j];
+    for (int j = 0; j < kSuperBlock / 16; ++j) {
+      if (j % 2 == 0) read_codes(blocks[b], j / 2, codes);
+      const int8_t* q = x.q256(b * kBlocksOfSuper + j / 2, row) + j % 2 * 16;
+      int32_t part[kPanelRows];
+      dot_codes(codes + j % 2 * 16, q, 16, part);
+      for (int n = 0; n < kPanelRows; ++n) {
+        dot[n] += part[n] * scale_of(blocks[b], j, n);
+        if constexpr (requires { minimum_of(blocks[b], j, n); }) min_dot[n] += minimum_of(blocks[b], j, n) * sum(q, 16);
       }
     }
     for (int n = 0; n < kPanelRows; ++n) {
       float part = f16_to_f32(blocks[b].scale[n]) * static_cast<float>(dot[n]);
-      if constexpr (requires { blocks[b].minima; }) {
+      if constexpr (requires { blocks[b].minimum; }) {
         part = fused(-f16_to_f32(blocks[b].minimum[n]), static_cast<float>(min_dot[n]), part);
       }
-      acc[n] = fused(part, scale.scale, acc[n]);
+      acc[n] = fused(part, x.scale256(b, row)->scale, acc[n]);
     }
   }
   store(acc, panel, row);
@@ -272,9 +319,15 @@ PanelProduct panel_product(Format format) {
     case Format::q4_0: return multiply_blocks<PanelQ4_0>;
     case Format::q4_1: return multiply_blocks<PanelQ4_1>;
     case Format::q5_0: return multiply_blocks<PanelQ5_0>;
+    case Format::q5_1: return multiply_blocks<PanelQ5_1>;
     case Format::q8_0: return multiply_blocks<PanelQ8_0>;
+    case Format::q2_k: return multiply_super_blocks<PanelQ2_K>;
+    case Format::q3_k: return multiply_super_blocks<PanelQ3_K>;
     case Format::q4_k: return multiply_super_blocks<PanelQ4_K>;
+    case Format::q5_k: return multiply_super_blocks<PanelQ5_K>;
     case Format::q6_k: return multiply_super_blocks<PanelQ6_K>;
+    case Format::iq4_nl: return multiply_blocks<PanelIQ4_NL>;
+    case Format::iq4_xs: return multiply_super_blocks<PanelIQ4_XS>;
   }
   return nullptr;
 }

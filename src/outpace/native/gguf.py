@@ -58,23 +58,23 @@ TENSOR_TYPES: Mapping[int, BlockFormat] = {
     2: BlockFormat("Q4_0", 32, 18, True),
     3: BlockFormat("Q4_1", 32, 20, True),
     6: BlockFormat("Q5_0", 32, 22, True),
-    7: BlockFormat("Q5_1", 32, 24),
+    7: BlockFormat("Q5_1", 32, 24, True),
     8: BlockFormat("Q8_0", 32, 34, True),
     9: BlockFormat("Q8_1", 32, 36),
-    10: BlockFormat("Q2_K", 256, 84),
-    11: BlockFormat("Q3_K", 256, 110),
+    10: BlockFormat("Q2_K", 256, 84, True),
+    11: BlockFormat("Q3_K", 256, 110, True),
     12: BlockFormat("Q4_K", 256, 144, True),
-    13: BlockFormat("Q5_K", 256, 176),
+    13: BlockFormat("Q5_K", 256, 176, True),
     14: BlockFormat("Q6_K", 256, 210, True),
     15: BlockFormat("Q8_K", 256, 292),
     16: BlockFormat("IQ2_XXS", 256, 66),
     17: BlockFormat("IQ2_XS", 256, 74),
     18: BlockFormat("IQ3_XXS", 256, 98),
     19: BlockFormat("IQ1_S", 256, 50),
-    20: BlockFormat("IQ4_NL", 32, 18),
+    20: BlockFormat("IQ4_NL", 32, 18, True),
     21: BlockFormat("IQ3_S", 256, 110),
     22: BlockFormat("IQ2_S", 256, 82),
-    23: BlockFormat("IQ4_XS", 256, 136),
+    23: BlockFormat("IQ4_XS", 256, 136, True),
     24: BlockFormat("I8", 1, 1),
     25: BlockFormat("I16", 1, 2),
     26: BlockFormat("I32", 1, 4),
@@ -239,7 +239,7 @@ def _tensors(
             raise BadModelFile(f"the tensor {quoted(name)} appears twice")
         infos[name], offsets[name], form = _tensor(cursor, name, alignment)
         if not form.supported:
-            unsupported[form.name] = name
+            unsupported.setdefault(form.name, name)
     data_start = -(-cursor.at // alignment) * alignment
     end, previous = data_start, ""
     for name in sorted(offsets, key=offsets.__getitem__):
