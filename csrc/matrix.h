@@ -35,7 +35,7 @@ struct Matrix {
 struct BlockScale {
   float scale;
   float scaled_sum;     // scale * sum of q
-  int32_t negated_sum;  // -sum of q
+  int32_t negated_sum;  // -sum of q; of the AVX2 kernels two 16-bit sums, see kernels/avx2/dots.h
 };
 
 // The same for a super-block of 256. The scale is such that no 16 neighbours have more than kMostAbsSum16 together in
@@ -69,7 +69,8 @@ struct Activations {
   int8_t* q32(int block, int row) const { return q32_.get() + kBlock * place(block, row, cols / kBlock); }
   BlockScale* scale32(int block, int row) const { return scales32_.get() + place(block, row, cols / kBlock); }
   int8_t* q256(int block, int row) const { return q256_.get() + kBlock * place(block, row, cols / kBlock); }
-  int32_t* offsets256(int block, int row) const {  // [2]: -32 times the sum of q over 16 inputs, for Q6_K's code 32
+  // [2]: -32 times the sum of q over 16 inputs, for Q6_K's code 32; of the AVX2 kernels in two 16-bit sums.
+  int32_t* offsets256(int block, int row) const {
     return offsets256_.get() + 2 * place(block, row, cols / kBlock);
   }
   SuperBlockScale* scale256(int super_block, int row) const {

@@ -17,14 +17,6 @@
 
 namespace outpace {
 
-static const Probes& probes_of(const Kernels& kernels) {
-#ifdef OUTPACE_X86_64
-  if (&kernels == &avx512vnni_kernels()) return avx512vnni_probes();
-#endif
-  (void)kernels;
-  return portable_probes();
-}
-
 template <class Run>
 static double best_seconds(int times, Run&& run) {
   using Clock = std::chrono::steady_clock;
@@ -50,7 +42,7 @@ double measure_bandwidth(int threads, size_t bytes, const Kernels& kernels) {
   madvise(data.get(), held, MADV_HUGEPAGE);  // the weights are packed in such pages, too, where there are any
 #endif
   std::memset(data.get(), 1, held);
-  const Probes& probes = probes_of(kernels);
+  const Probes& probes = kernels.probes();
   std::atomic<uint64_t> sink{0};
   const size_t steps = bytes / kStep;
   const double seconds = best_seconds(7, [&] {
@@ -65,32 +57,11 @@ double measure_bandwidth(int threads, size_t bytes, const Kernels& kernels) {
 double measure_integer_rate(int threads, const Kernels& kernels) {
   constexpr int kRounds = 200000;
   const std::shared_ptr<ThreadPool> pool = shared_thread_pool(threads);
-  const Probes& probes = probes_of(kernels);
+  const Probes& probes = kernels.probes();
   std::atomic<uint32_t> sink{0};
   const double seconds =
       best_seconds(7, [&] { pool->run([&](int, int) { sink += probes.multiply_add(kRounds); }); });
   return double(kRounds) * kMultiplyAdds * threads / seconds;
-}
-
-std::vector<std::string> cpu_features() {
-  std::vector<std::string> features;
-#ifdef OUTPACE_X86_64
-  __builtin_cpu_init();
-#define OUTPACE_FEATURE(name) \
-  if (__builtin_cpu_supports(name)) features.emplace_back(name)
-  OUTPACE_FEATURE("sse4.2");
-  OUTPACE_FEATURE("avx");
-  OUTPACE_FEATURE("avx2");
-  OUTPACE_FEATURE("fma");
-  OUTPACE_FEATURE("avx512f");
-  OUTPACE_FEATURE("avx512bw");
-  OUTPACE_FEATURE("avx512dq");
-  OUTPACE_FEATURE("avx512vl");
-  OUTPACE_FEATURE("avx512vnni");
-  OUTPACE_FEATURE("avx512bf16");
-#undef OUTPACE_FEATURE
-#endif
-  return features;
 }
 
 }  // namespace outpace

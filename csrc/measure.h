@@ -3,8 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "kernels/kernels.h"
 
@@ -13,7 +11,8 @@ namespace outpace {
 // The loops of one instruction set that reach the ceilings.
 struct Probes {
   uint64_t (*sum)(const uint64_t* x, size_t n);  // n is a multiple of 64; x is 64-byte aligned
-  // 8-bit multiply-adds into 32-bit sums, operands in registers: `rounds` times kMultiplyAdds of them.
+  // 8-bit multiply-adds, operands in registers, by the instruction that the products are made of: `rounds` times
+  // kMultiplyAdds of them.
   uint32_t (*multiply_add)(int rounds);
 };
 constexpr int kMultiplyAdds = 16 * 64;
@@ -21,6 +20,8 @@ constexpr int kMultiplyAdds = 16 * 64;
 const Probes& portable_probes();
 #ifdef OUTPACE_X86_64
 const Probes& avx512vnni_probes();
+const Probes& avxvnni_probes();
+const Probes& avx2_probes();
 #endif
 
 // Bytes a second that `threads` threads read of a buffer of `bytes` bytes: a plain sum, the best of several.
@@ -28,8 +29,5 @@ const Probes& avx512vnni_probes();
 double measure_bandwidth(int threads, size_t bytes, const Kernels& kernels);
 // 8-bit integer multiply-adds a second of `threads` threads, the best of several.
 double measure_integer_rate(int threads, const Kernels& kernels);
-
-// The processor's features that kernels ask for, as the compiler names them: "avx2", "avx512vnni".
-std::vector<std::string> cpu_features();
 
 }  // namespace outpace

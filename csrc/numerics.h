@@ -2,7 +2,7 @@
 // root and explicit fused multiply-add, all correctly rounded by IEEE 754, and no function of the C library.
 //
 // The f32 functions are templates over the lane type: `float`, or a vector type that brings its own overloads of the
-// few operations below (kernels/avx512vnni/lanes.h). One text, hence one result. Everything has internal linkage, so
+// few operations below (lanes.h of an instruction set). One text, hence one result. Everything has internal linkage, so
 // that a copy compiled for a newer processor is never linked into code that must run on an older one.
 #pragma once
 

@@ -43,11 +43,8 @@ float logit_of(uint64_t key) {
 }
 
 const SamplerPasses& passes() {
-#ifdef OUTPACE_X86_64
-  static const bool wide = std::string_view(choose_kernels().name) == "avx512vnni";
-  if (wide) return avx512vnni_sampler_passes();
-#endif
-  return portable_sampler_passes();
+  static const SamplerPasses& chosen = choose_kernels().sampler();
+  return chosen;
 }
 
 struct Scratch {

@@ -38,6 +38,7 @@ struct SamplerPasses {
 const SamplerPasses& portable_sampler_passes();
 #ifdef OUTPACE_X86_64
 const SamplerPasses& avx512vnni_sampler_passes();
+const SamplerPasses& avx2_sampler_passes();
 #endif
 
 }  // namespace outpace

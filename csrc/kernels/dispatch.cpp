@@ -12,25 +12,63 @@
 namespace outpace {
 
 #ifdef OUTPACE_X86_64
-// The compiler's own check reads cpuid and XCR0: the operating system must save the 512-bit registers, too. F16C is
-// asked of cpuid itself, since gcc before 13 does not know its name here; every AVX-512 processor has it.
-static bool has_avx512vnni() {
-  __builtin_cpu_init();
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-  return f16c && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("fma");
+namespace {
+
+// F16C and AVX-VNNI are asked of cpuid itself, since gcc before 13 does not know their names.
+bool cpuid_bit(unsigned leaf, unsigned subleaf, char name, int bit) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(leaf, subleaf, &a, &b, &c, &d) == 0) return false;
+  return ((name == 'a' ? a : c) >> bit & 1u) != 0;
 }
+
+// The compiler's own check reads cpuid and XCR0: the operating system must save the registers, too.
+bool has_avx2() {
+  __builtin_cpu_init();
+  return cpuid_bit(1, 0, 'c', 29) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+bool has_avxvnni() { return has_avx2() && cpuid_bit(7, 1, 'a', 4); }
+
+bool has_avx512vnni() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
+}  // namespace
 #endif
 
 std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> available;
 #ifdef OUTPACE_X86_64
   if (has_avx512vnni()) available.push_back(&avx512vnni_kernels());
+  if (has_avxvnni()) available.push_back(&avxvnni_kernels());
+  if (has_avx2()) available.push_back(&avx2_kernels());
 #endif
   available.push_back(&portable_kernels());
   return available;
+}
+
+std::vector<std::string> cpu_features() {
+  std::vector<std::string> features;
+#ifdef OUTPACE_X86_64
+  __builtin_cpu_init();
+#define OUTPACE_FEATURE(name) \
+  if (__builtin_cpu_supports(name)) features.emplace_back(name)
+  OUTPACE_FEATURE("sse4.2");
+  OUTPACE_FEATURE("avx");
+  OUTPACE_FEATURE("avx2");
+  OUTPACE_FEATURE("fma");
+  OUTPACE_FEATURE("avx512f");
+  OUTPACE_FEATURE("avx512bw");
+  OUTPACE_FEATURE("avx512dq");
+  OUTPACE_FEATURE("avx512vl");
+  OUTPACE_FEATURE("avx512vnni");
+  OUTPACE_FEATURE("avx512bf16");
+#undef OUTPACE_FEATURE
+  if (has_avxvnni()) features.emplace_back("avxvnni");
+#endif
+  return features;
 }
 
 const Kernels& choose_kernels(const std::string& name) {

@@ -20,6 +20,9 @@ struct Activations;  // matrix.h: rows of activations, as f32 and as int8 with s
 // values: f16 [kPagePositions][head_dim] (a lane is a channel).
 struct AttentionTask;  // attention.h
 
+struct SamplerPasses;  // sampler_passes.h
+struct Probes;         // measure.h
+
 struct Kernels {
   const char* name;
 
@@ -41,11 +44,17 @@ struct Kernels {
 
   // -- attention ----------------------------------------------------------------------------------------------------
   void (*attend)(const AttentionTask& task);
+
+  // -- what else an instruction set has of its own ------------------------------------------------------------------
+  const SamplerPasses& (*sampler)();
+  const Probes& (*probes)();
 };
 
 const Kernels& portable_kernels();
 #ifdef OUTPACE_X86_64
 const Kernels& avx512vnni_kernels();
+const Kernels& avxvnni_kernels();  // AVX2 with the dot instruction that later processors have beside it
+const Kernels& avx2_kernels();
 #endif
 
 // The kernels that this processor runs, best first; `portable` is always there.
@@ -53,5 +62,8 @@ std::vector<const Kernels*> available_kernels();
 // The best of them, or the one that `name` (or else the environment's OUTPACE_KERNEL) asks for.
 // Throws std::invalid_argument with the available names when that one is unknown or cannot run here.
 const Kernels& choose_kernels(const std::string& name = "");
+
+// The processor's features that kernels ask for, as compilers name them: "avx2", "avx512vnni".
+std::vector<std::string> cpu_features();
 
 }  // namespace outpace

@@ -100,22 +100,20 @@ TEST(sampler_refuses_rows_without_a_law) {
 }
 
 TEST(sampler_passes_agree_on_every_instruction_set) {
-#ifdef OUTPACE_X86_64
-  bool runs = false;
-  for (const Kernels* kernels : available_kernels()) runs |= kernels == &avx512vnni_kernels();
-  if (!runs) return;
-  const SamplerPasses &a = portable_sampler_passes(), &b = avx512vnni_sampler_passes();
-  for (int n : {1, 64, 100, 1000}) {
-    const std::vector<float> row = normal_row(n, 3, false);
-    const float largest = *std::max_element(row.begin(), row.end());
-    CHECK_EQUAL(a.total_weight(row.data(), n, largest, 1.7), b.total_weight(row.data(), n, largest, 1.7));
-    for (int block = 0; block + 1 <= n / kSamplerBlock; ++block) {
-      const sampling::NoiseKey key{9, static_cast<uint32_t>(n), 0, 0};
-      const float* logits = row.data() + block * kSamplerBlock;
-      CHECK_EQUAL(a.contenders(logits, static_cast<uint32_t>(block), key, largest, 1.7, -3.0),
-                  b.contenders(logits, static_cast<uint32_t>(block), key, largest, 1.7, -3.0));
-      CHECK_EQUAL(a.at_least(logits, 1.0f), b.at_least(logits, 1.0f));
+  const SamplerPasses& a = portable_sampler_passes();
+  for (const Kernels* kernels : available_kernels()) {
+    const SamplerPasses& b = kernels->sampler();
+    for (int n : {1, 64, 100, 1000}) {
+      const std::vector<float> row = normal_row(n, 3, false);
+      const float largest = *std::max_element(row.begin(), row.end());
+      CHECK_EQUAL(a.total_weight(row.data(), n, largest, 1.7), b.total_weight(row.data(), n, largest, 1.7));
+      for (int block = 0; block + 1 <= n / kSamplerBlock; ++block) {
+        const sampling::NoiseKey key{9, static_cast<uint32_t>(n), 0, 0};
+        const float* logits = row.data() + block * kSamplerBlock;
+        CHECK_EQUAL(a.contenders(logits, static_cast<uint32_t>(block), key, largest, 1.7, -3.0),
+                    b.contenders(logits, static_cast<uint32_t>(block), key, largest, 1.7, -3.0));
+        CHECK_EQUAL(a.at_least(logits, 1.0f), b.at_least(logits, 1.0f));
+      }
     }
   }
-#endif
 }

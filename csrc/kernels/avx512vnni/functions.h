@@ -6,18 +6,8 @@
 
 namespace outpace::avx512vnni {
 
-// matrix.cpp, matrix_quantise.cpp
+// matrix.cpp, matrix_quantise.cpp; the others are kernels/vector_body.h's and kernels/attention_body.h's
 void quantise(Activations& x, int row0, int row1);
 void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride);
-
-// vector.cpp
-void rms_norm(const float* x, const float* weight, float epsilon, float* y, int n);
-void silu_multiply(const float* gate, const float* up, float* y, int n);
-void add(const float* x, float* y, int n);
-void rope(float* head, const float* cos, const float* sin, int head_dim, bool interleaved);
-void to_f16(const float* x, uint16_t* y, int n);
-
-// attention.cpp
-void attend(const AttentionTask& task);
 
 }  // namespace outpace::avx512vnni

@@ -1,4 +1,5 @@
-// Sixteen f32 lanes with the operations that numerics.h asks of a lane type, each the scalar one lane by lane.
+// Sixteen f32 lanes with the operations that numerics.h, vector_body.h and attention_body.h ask of a lane type, each
+// the scalar one lane by lane.
 #pragma once
 
 #include <immintrin.h>
@@ -9,11 +10,31 @@
 
 namespace outpace::avx512vnni {
 
+// The first `count` lanes of 16; all of them from 16 on.
+static inline __mmask16 first_lanes(int count) {
+  return static_cast<__mmask16>(count >= 16 ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1u);
+}
+
 struct F32x16 {
   __m512 v;
   F32x16() = default;
   F32x16(__m512 lanes) : v(lanes) {}
   explicit F32x16(float x) : v(_mm512_set1_ps(x)) {}
+
+  static F32x16 load(const float* x) { return _mm512_loadu_ps(x); }
+  static F32x16 load(const uint16_t* f16) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(f16)));
+  }
+  // Reads the first `count` only, which may be more than 16 or less than 1; the others are 0, or otherwise's.
+  static F32x16 load_first(const float* x, int count) { return _mm512_maskz_loadu_ps(first_lanes(count), x); }
+  static F32x16 load_first_or(const float* x, int count, F32x16 otherwise) {
+    return _mm512_mask_loadu_ps(otherwise.v, first_lanes(count), x);
+  }
+  // Each of the first eight twice, side by side.
+  static F32x16 load_first_twice(const float* x, int count) {
+    const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    return _mm512_permutexvar_ps(twice, load_first(x, count < 8 ? count : 8).v);
+  }
 };
 
 static inline F32x16 operator+(F32x16 a, F32x16 b) { return _mm512_add_ps(a.v, b.v); }
@@ -21,22 +42,24 @@ static inline F32x16 operator-(F32x16 a, F32x16 b) { return _mm512_sub_ps(a.v, b
 static inline F32x16 operator*(F32x16 a, F32x16 b) { return _mm512_mul_ps(a.v, b.v); }
 static inline F32x16 operator/(F32x16 a, F32x16 b) { return _mm512_div_ps(a.v, b.v); }
 static inline F32x16 fused(F32x16 a, F32x16 b, F32x16 c) { return _mm512_fmadd_ps(a.v, b.v, c.v); }
+static inline F32x16 fused_minus(F32x16 a, F32x16 b, F32x16 c) { return _mm512_fmsub_ps(a.v, b.v, c.v); }
 static inline F32x16 larger(F32x16 a, F32x16 b) { return _mm512_max_ps(a.v, b.v); }
 static inline F32x16 smaller(F32x16 a, F32x16 b) { return _mm512_min_ps(a.v, b.v); }
 static inline F32x16 scale(F32x16 x, F32x16 n) { return _mm512_scalef_ps(x.v, n.v); }
 
-// The first `count` lanes of 16; all of them from 16 on.
-static inline __mmask16 first_lanes(int count) {
-  return static_cast<__mmask16>(count >= 16 ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1u);
+static inline void store(float* y, F32x16 x) { _mm512_storeu_ps(y, x.v); }
+static inline void store_first(float* y, F32x16 x, int count) { _mm512_mask_storeu_ps(y, first_lanes(count), x.v); }
+static inline void store_first_f16(uint16_t* y, F32x16 x, int count) {
+  constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  _mm256_mask_storeu_epi16(y, first_lanes(count), _mm512_cvtps_ph(x.v, nearest));
 }
 
-static inline F32x16 load(const float* x) { return _mm512_loadu_ps(x); }
-static inline F32x16 load(const float* x, __mmask16 lanes) { return _mm512_maskz_loadu_ps(lanes, x); }  // others 0
-static inline F32x16 load(const uint16_t* f16) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(f16)));
+// Of each pair (a, b) of neighbours fma(a, cos, -(b sin)) and fma(a, sin, b cos); c and s have every value twice.
+static inline F32x16 rotate_pairs(F32x16 x, F32x16 c, F32x16 s) {
+  constexpr __mmask16 odd = 0xaaaa;
+  const __m512 with_a = _mm512_mask_mov_ps(c.v, odd, s.v), with_b = _mm512_mask_mov_ps(s.v, odd, c.v);
+  return _mm512_fmaddsub_ps(_mm512_moveldup_ps(x.v), with_a, _mm512_mul_ps(_mm512_movehdup_ps(x.v), with_b));
 }
-static inline void store(float* y, F32x16 x) { _mm512_storeu_ps(y, x.v); }
-static inline void store(float* y, F32x16 x, __mmask16 lanes) { _mm512_mask_storeu_ps(y, lanes, x.v); }
 
 // The reduction tree of every sum over lanes: lane i and lane i + 8, then + 4, + 2, + 1.
 static inline float sum_of_lanes(F32x16 x) {

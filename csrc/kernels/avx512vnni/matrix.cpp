@@ -12,6 +12,7 @@
 
 #include <cstring>
 
+#include "kernels/ahead.h"
 #include "kernels/avx512vnni/functions.h"
 #include "kernels/avx512vnni/matrix_dense.h"
 #include "kernels/avx512vnni/matrix_panels.h"
@@ -54,29 +55,6 @@ inline Pair dot_block(const Pair (&steps)[kSteps], const int8_t* q, Pair start) 
 }
 
 inline PairPs to_f32(Pair x) { return {_mm512_cvtepi32_ps(x.low), _mm512_cvtepi32_ps(x.high)}; }
-
-// Asks for the memory that lies kAhead bytes behind a piece of weights, a few lines with every row of activations: all
-// at once they would fill the queue of misses and hold up the loads behind them. (Inlined by force: gcc drops calls to
-// functions that do nothing but prefetch.)
-class Ahead {
- public:
-  // Of part `part` of `parts` of a block that meets `rows` rows.
-  template <class Block>
-  [[gnu::always_inline]] Ahead(const Block& block, int part, int parts, int rows) {
-    const int lines = (static_cast<int>(sizeof(Block)) / kLine + parts - 1) / parts;
-    next_ = reinterpret_cast<const char*>(&block) + kAhead + part * lines * kLine;
-    end_ = next_ + lines * kLine;
-    lines_a_row_ = (lines + rows - 1) / rows;
-  }
-  [[gnu::always_inline]] void ask_some() {
-    for (int i = 0; i < lines_a_row_ && next_ < end_; ++i, next_ += kLine) _mm_prefetch(next_, _MM_HINT_T0);
-  }
-
- private:
-  static constexpr int kLine = 64;
-  const char *next_, *end_;
-  int lines_a_row_;
-};
 
 template <class Block>
 void multiply_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {

@@ -3,13 +3,12 @@
 
 #include <immintrin.h>
 
+#include "kernels/ahead.h"
 #include "kernels/avx512vnni/matrix_panels.h"
 #include "matrix.h"
 
 namespace outpace::avx512vnni {
 namespace {
-
-constexpr int kAhead = 8192;  // bytes that prefetching runs ahead
 
 struct Rows {  // of one tile of the activations
   const Activations& x;

@@ -1,4 +1,9 @@
+#include "kernels/attention_body.h"
 #include "kernels/avx512vnni/functions.h"
+#include "kernels/avx512vnni/lanes.h"
+#include "kernels/vector_body.h"
+#include "measure.h"
+#include "sampler_passes.h"
 
 namespace outpace {
 
@@ -8,12 +13,14 @@ const Kernels& avx512vnni_kernels() {
       .name = "avx512vnni",
       .quantise = quantise,
       .multiply = multiply,
-      .rms_norm = rms_norm,
-      .silu_multiply = silu_multiply,
-      .add = add,
-      .rope = rope,
-      .to_f16 = to_f16,
-      .attend = attend,
+      .rms_norm = lanes::rms_norm<F32x16>,
+      .silu_multiply = lanes::silu_multiply<F32x16>,
+      .add = lanes::add<F32x16>,
+      .rope = lanes::rope<F32x16>,
+      .to_f16 = lanes::to_f16<F32x16>,
+      .attend = lanes::Attention<F32x16, 6, 4>::attend,  // 24 sums in 32 registers
+      .sampler = avx512vnni_sampler_passes,
+      .probes = avx512vnni_probes,
   };
   return table;
 }

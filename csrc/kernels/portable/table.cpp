@@ -1,4 +1,6 @@
 #include "kernels/portable/functions.h"
+#include "measure.h"
+#include "sampler_passes.h"
 
 namespace outpace {
 
@@ -14,6 +16,8 @@ const Kernels& portable_kernels() {
       .rope = rope,
       .to_f16 = to_f16,
       .attend = attend,
+      .sampler = portable_sampler_passes,
+      .probes = portable_probes,
   };
   return table;
 }

@@ -1,0 +1,33 @@
+// Fetching weights ahead of their use.
+#pragma once
+
+namespace outpace {
+namespace {
+
+constexpr int kAhead = 8192;  // bytes that prefetching runs ahead
+
+// Asks for the memory that lies kAhead bytes behind a piece of weights, a few lines with every row of activations: all
+// at once they would fill the queue of misses and hold up the loads behind them. (Inlined by force: gcc drops calls to
+// functions that do nothing but prefetch.)
+class Ahead {
+ public:
+  // Of part `part` of `parts` of a block, asked for in `times` times.
+  template <class Block>
+  [[gnu::always_inline]] Ahead(const Block& block, int part, int parts, int times) {
+    const int lines = (static_cast<int>(sizeof(Block)) / kLine + parts - 1) / parts;
+    next_ = reinterpret_cast<const char*>(&block) + kAhead + part * lines * kLine;
+    end_ = next_ + lines * kLine;
+    lines_at_a_time_ = (lines + times - 1) / times;
+  }
+  [[gnu::always_inline]] void ask_some() {
+    for (int i = 0; i < lines_at_a_time_ && next_ < end_; ++i, next_ += kLine) __builtin_prefetch(next_, 0, 3);
+  }
+
+ private:
+  static constexpr int kLine = 64;
+  const char *next_, *end_;
+  int lines_at_a_time_;
+};
+
+}  // namespace
+}  // namespace outpace

@@ -1,0 +1,258 @@
+// Attention of one kv head for all queries of a request; portable/attention.cpp states the order of every operation.
+//
+// A query here is one head of one row. Blocks are the outer loop: a block of keys and values is read once for up to
+// kQueriesAtOnce queries, and inside it tiles of up to `tile` queries share each load and conversion of a key or value.
+// A lane is a position in the scores and a channel in the values, so neither the size of a tile nor who else is in it
+// changes an operation of a query.
+//
+// The text is that of every instruction set: its lanes.h brings the type V of sixteen lanes, and its attention.cpp says
+// how many of them the registers hold. Internal linkage: each compiles its own copy.
+#pragma once
+
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "attention.h"
+#include "numerics.h"
+
+namespace outpace::lanes {
+namespace {
+
+inline int smaller(int a, int b) { return a < b ? a : b; }
+
+[[gnu::always_inline]] inline void fetch(const uint16_t* line) { __builtin_prefetch(line, 0, 3); }
+
+// Rows of f16 that are read now, and those that are read next, which are fetched meanwhile: a block's keys, its
+// values, the next block's keys, and so on. Without that one row reads memory at a third of its rate.
+struct Stream {
+  const uint16_t *now, *next;
+  Stream from(ptrdiff_t offset) const { return {now + offset, next + offset}; }
+};
+
+// Where a call of accumulate() works: T queries from `first`, positions [begin, end), channels from `channel`.
+struct Area {
+  int first, begin, end, channel;
+};
+
+// tile: queries; vectors: of 16 lanes, from the positions of a block or the channels of a value. tile * vectors sums
+// are in registers at a time.
+template <class V, int tile, int vectors>
+struct Attention {
+  static constexpr int kStretch = 16 * vectors;
+  static_assert(kPagePositions % kStretch == 0 && tile <= 16);
+
+  struct Query {
+    V lanes;              // partial sums of exp(score - largest)
+    const float* scaled;  // [head_dim], times the task's scale
+    float* out;           // [head_dim], the weighted sum of the values so far
+    float largest;        // score so far
+    int row;
+    int visible;  // positions
+  };
+
+  // Queries that read the same block.
+  struct Tile {
+    int count;
+    Query* queries[tile];
+    int positions[tile];                              // of the block that each of them sees
+    alignas(64) float weights[tile][kPagePositions];  // scores, then exp(score - largest)
+    alignas(64) float corrections[16];                // bring sums over earlier blocks to the new largest score
+
+    int fewest() const {
+      int n = positions[0];
+      for (int t = 1; t < count; ++t) n = positions[t] < n ? positions[t] : n;
+      return n;
+    }
+    int most() const {
+      int n = positions[0];
+      for (int t = 1; t < count; ++t) n = positions[t] > n ? positions[t] : n;
+      return n;
+    }
+  };
+
+  // sums[t][v] += factors[t][k] * row k, for k in order.
+  template <int T, int N>
+  static void multiply_rows(const float* const (&factors)[T], Stream rows, ptrdiff_t stride, int count,
+                            V (&sums)[T][N]) {
+    for (int k = 0; k < count; ++k, rows = rows.from(stride)) {
+      V row[N];
+      for (int v = 0; v < N; ++v) {
+        row[v] = V::load(rows.now + 16 * v);
+        if (v % 2 == 0) fetch(rows.next + 16 * v);
+      }
+      for (int t = 0; t < T; ++t) {
+        const V factor(factors[t][k]);
+        for (int v = 0; v < N; ++v) sums[t][v] = fused(factor, row[v], sums[t][v]);
+      }
+    }
+  }
+
+  // Scores of 16 N positions of a block from `first` on, for T queries.
+  template <int T, int N>
+  static void score(Tile& queries, Stream keys, int head_dim, int first) {
+    const float* factors[T];
+    V sums[T][N];
+    for (int t = 0; t < T; ++t) {
+      factors[t] = queries.queries[t]->scaled;
+      for (int v = 0; v < N; ++v) sums[t][v] = V(0.0f);
+    }
+    multiply_rows<T, N>(factors, keys.from(first), kPagePositions, head_dim, sums);
+    for (int t = 0; t < T; ++t) {
+      for (int v = 0; v < N; ++v) store(queries.weights[t] + first + 16 * v, sums[t][v]);
+    }
+  }
+
+  // out += weight * value over the area's positions, 16 N channels; position 0 first corrects what is there.
+  template <int T, int N>
+  static void accumulate(const Tile& queries, Stream values, int head_dim, Area area) {
+    const float* factors[T];
+    V sums[T][N];
+    for (int t = 0; t < T; ++t) {
+      const float* out = queries.queries[area.first + t]->out + area.channel;
+      const V correction(area.begin == 0 ? queries.corrections[area.first + t] : 1.0f);
+      factors[t] = queries.weights[area.first + t] + area.begin;
+      for (int v = 0; v < N; ++v) sums[t][v] = V::load(out + 16 * v) * correction;
+    }
+    const Stream rows = values.from(static_cast<ptrdiff_t>(area.begin) * head_dim + area.channel);
+    multiply_rows<T, N>(factors, rows, head_dim, area.end - area.begin, sums);
+    for (int t = 0; t < T; ++t) {
+      float* out = queries.queries[area.first + t]->out + area.channel;
+      for (int v = 0; v < N; ++v) store(out + 16 * v, sums[t][v]);
+    }
+  }
+
+  using Score = void (*)(Tile&, Stream, int head_dim, int first);
+  using Accumulate = void (*)(const Tile&, Stream, int head_dim, Area);
+
+  template <size_t... I>
+  static constexpr auto score_variants(std::index_sequence<I...>) {
+    return std::array<Score, sizeof...(I)>{score<I / vectors + 1, I % vectors + 1>...};
+  }
+  template <size_t... I>
+  static constexpr auto accumulate_variants(std::index_sequence<I...>) {
+    return std::array<Accumulate, sizeof...(I)>{accumulate<I / vectors + 1, I % vectors + 1>...};
+  }
+  static constexpr int variant(int queries, int count) { return (queries - 1) * vectors + count - 1; }
+
+  static void score_tile(Tile& queries, Stream keys, int head_dim) {
+    static constexpr auto variants = score_variants(std::make_index_sequence<tile * vectors>());
+    const int needed = (queries.most() + 15) / 16;
+    for (int v = 0; v < needed; v += vectors) {
+      variants[variant(queries.count, smaller(vectors, needed - v))](queries, keys, head_dim, 16 * v);
+    }
+  }
+
+  // Hides the scores of the positions that query t does not see and takes in the largest of the others.
+  static void find_largest(Tile& queries, int t) {
+    float* scores = queries.weights[t];
+    const V hidden(-std::numeric_limits<float>::infinity());
+    V largest = hidden;
+    for (int i = 0; i < kPagePositions; i += 16) {
+      const V visible = V::load_first_or(scores + i, queries.positions[t] - i, hidden);
+      store(scores + i, visible);
+      largest = larger(visible, largest);
+    }
+    queries.queries[t]->largest = numerics::larger(largest_lane(largest), queries.queries[t]->largest);
+  }
+
+  static void weigh_tile(Tile& queries) {
+    alignas(64) float before[16] = {}, after[16] = {};
+    for (int t = 0; t < queries.count; ++t) {
+      before[t] = queries.queries[t]->largest;
+      find_largest(queries, t);
+      after[t] = queries.queries[t]->largest;
+    }
+    store(queries.corrections, numerics::exp(V::load(before) - V::load(after)));
+    for (int t = 0; t < queries.count; ++t) {
+      V weights[kPagePositions / 16];
+      for (int i = 0; i < kPagePositions / 16; ++i) {
+        weights[i] = numerics::exp(V::load(queries.weights[t] + 16 * i) - V(after[t]));
+        store(queries.weights[t] + 16 * i, weights[i]);
+      }
+      const V sum = (weights[0] + weights[1]) + (weights[2] + weights[3]);
+      queries.queries[t]->lanes = fused(queries.queries[t]->lanes, V(queries.corrections[t]), sum);
+    }
+  }
+
+  // What all queries of the tile see is added for all of them; the few positions that only some see, one by one.
+  static void accumulate_tile(const Tile& queries, Stream values, int head_dim) {
+    static constexpr auto variants = accumulate_variants(std::make_index_sequence<tile * vectors>());
+    const int common = queries.fewest();
+    for (int channel = 0; channel < head_dim; channel += kStretch) {
+      const int count = smaller(vectors, (head_dim - channel) / 16);
+      variants[variant(queries.count, count)](queries, values, head_dim, {0, 0, common, channel});
+      for (int t = 0; t < queries.count; ++t) {
+        if (queries.positions[t] == common) continue;
+        variants[variant(1, count)](queries, values, head_dim, {t, common, queries.positions[t], channel});
+      }
+    }
+  }
+
+  // The block's part of the result of those queries that see some of it.
+  static void attend_block(const AttentionTask& task, Query* queries, int count, int block) {
+    const int start = block * kPagePositions;
+    for (int i = 0; i < count;) {
+      Tile together;
+      const uint16_t *keys = nullptr, *values = nullptr;
+      for (together.count = 0; i < count && together.count < tile; ++i) {
+        Query& query = queries[i];
+        if (query.visible <= start) continue;
+        const uint16_t *own_keys = task.key_block(query.row, block), *own_values = task.value_block(query.row, block);
+        if (together.count > 0 && (own_keys != keys || own_values != values)) break;
+        keys = own_keys;
+        values = own_values;
+        together.positions[together.count] = smaller(kPagePositions, query.visible - start);
+        together.queries[together.count++] = &query;
+      }
+      if (together.count == 0) return;
+      const Query& first = *together.queries[0];
+      const bool last = first.visible <= start + kPagePositions;
+      score_tile(together, {keys, values}, task.head_dim);
+      weigh_tile(together);
+      accumulate_tile(together, {values, last ? keys : task.key_block(first.row, block + 1)}, task.head_dim);
+    }
+  }
+
+  static int prepare(const AttentionTask& task, int row0, int row1, Query* queries) {
+    int count = 0;
+    float* scaled = task.scratch;
+    for (int row = row0; row < row1; ++row) {
+      for (int head = 0; head < task.group; ++head, scaled += task.head_dim) {
+        const float* query = task.queries + row * task.query_stride + static_cast<ptrdiff_t>(head) * task.head_dim;
+        float* out = task.out + row * task.out_stride + static_cast<ptrdiff_t>(head) * task.head_dim;
+        for (int c = 0; c < task.head_dim; c += 16) {
+          store(scaled + c, V::load(query + c) * V(task.scale));
+          store(out + c, V(0.0f));
+        }
+        queries[count++] = {V(0.0f), scaled, out, -std::numeric_limits<float>::infinity(), row, task.visible[row]};
+      }
+    }
+    return count;
+  }
+
+  static void finish(const AttentionTask& task, Query* queries, int count) {
+    for (int i = 0; i < count; ++i) {
+      const V inverse(1.0f / sum_of_lanes(queries[i].lanes));
+      for (int c = 0; c < task.head_dim; c += 16) store(queries[i].out + c, V::load(queries[i].out + c) * inverse);
+    }
+  }
+
+  static void attend(const AttentionTask& task) {
+    constexpr int line = 32;  // f16
+    for (int i = 0; i < task.head_dim * kPagePositions; i += line) fetch(task.key_block(0, 0) + i);
+    Query queries[kQueriesAtOnce];
+    const int rows_at_once = task.group < kQueriesAtOnce ? kQueriesAtOnce / task.group : 1;
+    for (int row = 0; row < task.rows; row += rows_at_once) {
+      const int end = smaller(task.rows, row + rows_at_once);
+      const int count = prepare(task, row, end, queries);
+      int visible = 0;
+      for (int r = row; r < end; ++r) visible = task.visible[r] > visible ? task.visible[r] : visible;
+      for (int block = 0; block * kPagePositions < visible; ++block) attend_block(task, queries, count, block);
+      finish(task, queries, count);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace outpace::lanes

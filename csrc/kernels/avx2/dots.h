@@ -1,0 +1,112 @@
+// Dots of 8-bit codes and activations on 256-bit registers, with and without the dot instruction (AVX-VNNI).
+//
+// Without it, maddubs adds products in pairs to 16 bits, where it saturates: two neighbours of an unsigned code below 64
+// and an activation never reach that. Pairs of several steps are then added up in 16 bits. Such a sum may wrap around
+// on the way as long as its final value fits, which is why a code's offset is what a sum starts with: less their
+// offsets, 5-bit codes fit over 32 inputs, and so do 4-bit ones, with or without; 6-bit ones fit over 16 inputs whose
+// absolute sum is bounded (SuperBlockScale). Either way a sum has two 16-bit halves: of inputs 0 and 1 of every step
+// (of four inputs), and of 2 and 3.
+//
+// Everything has internal linkage: each of the two is compiled on its own.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "formats.h"
+#include "matrix.h"
+
+namespace outpace {
+namespace {
+
+constexpr int kVectors = kPanelRows / 8;  // registers of a panel's 32 rows
+
+// A block's unsigned codes, as unpacked: one register for a step of eight output rows.
+struct alignas(32) Steps {
+  __m256i of[kSteps][kVectors];
+};
+
+// Integers of R rows of activations by 8 N outputs.
+template <int R, int N>
+struct Grid {
+  __m256i of[R][N];
+};
+
+inline __m256i load(const void* bytes) { return _mm256_load_si256(static_cast<const __m256i*>(bytes)); }
+
+// The four bytes at `from` in every lane.
+inline __m256i broadcast(const void* from) {
+  int bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  return _mm256_set1_epi32(bytes);
+}
+
+#ifdef __AVXVNNI__
+
+constexpr bool kHasDot = true;
+
+inline __m256i add_products(__m256i sum, __m256i codes, __m256i q) { return _mm256_dpbusd_avx_epi32(sum, codes, q); }
+
+// `halves` holds what two 16-bit halves start with, less the factor.
+inline __m256i start(__m256i halves, int factor) {
+  return _mm256_madd_epi16(halves, _mm256_set1_epi16(static_cast<short>(factor)));
+}
+
+// The dots themselves, once all steps are added.
+inline __m256i finished(__m256i sum) { return sum; }
+
+// dot + sum * integer, the sum fitting 16 bits.
+inline __m256i add_scaled(__m256i dot, __m256i sum, __m256i integer) {
+  return _mm256_dpwssd_avx_epi32(dot, sum, integer);
+}
+
+#else
+
+constexpr bool kHasDot = false;
+
+inline __m256i add_products(__m256i sum, __m256i codes, __m256i q) {
+  sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, q));
+  // Nothing is to be added before its turn: compilers would build trees of sums, for which registers do not suffice.
+  asm("" : "+x"(sum));
+  return sum;
+}
+
+inline __m256i start(__m256i halves, int factor) {
+  return _mm256_mullo_epi16(halves, _mm256_set1_epi16(static_cast<short>(factor)));
+}
+
+inline __m256i finished(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+
+inline __m256i add_scaled(__m256i dot, __m256i sum, __m256i integer) {
+  return _mm256_add_epi32(dot, _mm256_madd_epi16(sum, integer));
+}
+
+#endif
+
+// Of eight rows' integers, two neighbouring sub-blocks' side by side, those of sub-block `which` as add_scaled() wants
+// them: in both halves of a lane, or with 0 in the upper one.
+inline __m256i integers(__m256i pairs, int which) {
+  if (kHasDot) return which == 0 ? _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff)) : _mm256_srli_epi32(pairs, 16);
+  const char low = static_cast<char>(2 * which), high = static_cast<char>(low + 1);
+  const __m128i of_four = _mm_setr_epi8(low, high, low, high, low + 4, high + 4, low + 4, high + 4, low + 8, high + 8,
+                                        low + 8, high + 8, low + 12, high + 12, low + 12, high + 12);
+  return _mm256_shuffle_epi8(pairs, _mm256_broadcastsi128_si256(of_four));
+}
+
+// Adds steps [first, last) of outputs 8 v to 8 (v + N) and R rows of activations, q [R][32].
+template <int first, int last, int R, int N>
+[[gnu::always_inline]] inline void add_steps(const Steps& steps, int v, const int8_t* q, Grid<R, N>& sums) {
+#pragma GCC unroll 8
+  for (int s = first; s < last; ++s) {
+    __m256i codes[N];
+    for (int n = 0; n < N; ++n) codes[n] = steps.of[s][v + n];
+    for (int m = 0; m < R; ++m) {
+      const __m256i four = broadcast(q + m * kBlock + 4 * s);
+      for (int n = 0; n < N; ++n) sums.of[m][n] = add_products(sums.of[m][n], codes[n], four);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace outpace

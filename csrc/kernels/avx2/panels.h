@@ -1,0 +1,190 @@
+// Blocks of weight panels as the dot instructions read them. A new format is one `unpack`, and an offset if its codes
+// have one.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/avx2/dots.h"
+
+namespace outpace {
+namespace {
+
+// Codes of 8 bits whose products do not fit 16 bits in pairs: their lower and upper halves.
+struct SplitSteps {
+  Steps low, high;
+};
+
+inline __m256 load_f16(const uint16_t* f16) {
+  return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(f16)));
+}
+
+inline __m256i bits_of(__m256i bytes, int shift, int count) {
+  return _mm256_and_si256(_mm256_srli_epi16(bytes, shift), _mm256_set1_epi8(static_cast<char>((1 << count) - 1)));
+}
+
+inline void unpack_nibbles(const uint8_t (&nibbles)[4][kStepBytes], Steps& steps) {
+  for (int s = 0; s < 4; ++s) {
+    for (int v = 0; v < kVectors; ++v) {
+      const __m256i both = load(nibbles[s] + 32 * v);
+      steps.of[s][v] = bits_of(both, 0, 4);
+      steps.of[s + 4][v] = bits_of(both, 4, 4);
+    }
+  }
+}
+
+inline void unpack_twos(const uint8_t (&twos)[2][kStepBytes], Steps& steps) {
+  for (int h = 0; h < 2; ++h) {
+    for (int v = 0; v < kVectors; ++v) {
+      const __m256i four = load(twos[h] + 32 * v);
+      for (int s = 0; s < 4; ++s) steps.of[4 * h + s][v] = bits_of(four, 2 * s, 2);
+    }
+  }
+}
+
+// Adds `value` to the codes whose bit is set.
+inline void add_bits(const uint8_t (&bits)[kSteps][kStepBytes / 8], char value, Steps& steps) {
+  const __m256i byte_of =
+      _mm256_setr_epi64x(0x0000000000000000, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  const __m256i bit_of = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201));
+  for (int s = 0; s < kSteps; ++s) {
+    for (int v = 0; v < kVectors; ++v) {
+      const __m256i spread = _mm256_and_si256(_mm256_shuffle_epi8(broadcast(bits[s] + 4 * v), byte_of), bit_of);
+      const __m256i added = _mm256_and_si256(_mm256_cmpeq_epi8(spread, bit_of), _mm256_set1_epi8(value));
+      steps.of[s][v] = _mm256_or_si256(steps.of[s][v], added);
+    }
+  }
+}
+
+// kIq4Values, 128 higher.
+inline __m256i iq4_table() {
+  const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Values));
+  return _mm256_broadcastsi128_si256(_mm_xor_si128(values, _mm_set1_epi8(static_cast<char>(0x80))));
+}
+
+inline void look_up(__m256i table, const Steps& places, Steps& steps) {
+  for (int s = 0; s < kSteps; ++s) {
+    for (int v = 0; v < kVectors; ++v) steps.of[s][v] = _mm256_shuffle_epi8(table, places.of[s][v]);
+  }
+}
+
+inline void unpack_places(const uint8_t (&nibbles)[4][kStepBytes], Steps& steps) {
+  unpack_nibbles(nibbles, steps);
+  look_up(iq4_table(), steps, steps);
+}
+
+inline void unpack_places(const uint8_t (&nibbles)[4][kStepBytes], SplitSteps& steps) {
+  Steps places;
+  unpack_nibbles(nibbles, places);
+  look_up(bits_of(iq4_table(), 0, 4), places, steps.low);
+  look_up(bits_of(iq4_table(), 4, 4), places, steps.high);
+}
+
+// -- blocks of 32 -----------------------------------------------------------------------------------------------------
+
+inline void unpack(const PanelQ4_0& block, Steps& steps) { unpack_nibbles(block.nibbles, steps); }
+
+inline void unpack(const PanelQ4_1& block, Steps& steps) { unpack_nibbles(block.nibbles, steps); }
+
+inline void unpack(const PanelQ5_0& block, Steps& steps) {
+  unpack_nibbles(block.nibbles, steps);
+  add_bits(block.fifth_bits, 16, steps);
+}
+
+inline void unpack(const PanelQ5_1& block, Steps& steps) {
+  unpack_nibbles(block.nibbles, steps);
+  add_bits(block.fifth_bits, 16, steps);
+}
+
+inline void unpack(const PanelQ8_0& block, Steps& steps) {
+  for (int s = 0; s < kSteps; ++s) {
+    for (int v = 0; v < kVectors; ++v) steps.of[s][v] = load(block.codes[s] + 32 * v);
+  }
+}
+
+inline void unpack(const PanelQ8_0& block, SplitSteps& steps) {
+  for (int s = 0; s < kSteps; ++s) {
+    for (int v = 0; v < kVectors; ++v) {
+      const __m256i codes = load(block.codes[s] + 32 * v);
+      steps.low.of[s][v] = bits_of(codes, 0, 4);
+      steps.high.of[s][v] = bits_of(codes, 4, 4);
+    }
+  }
+}
+
+template <class AnySteps>
+inline void unpack(const PanelIQ4_NL& block, AnySteps& steps) {
+  unpack_places(block.nibbles, steps);
+}
+
+// -- super-blocks -----------------------------------------------------------------------------------------------------
+
+inline void unpack(const PanelQ2_K& block, int j, Steps& steps) { unpack_twos(block.twos[j], steps); }
+
+inline void unpack(const PanelQ3_K& block, int j, Steps& steps) {
+  unpack_twos(block.twos[j], steps);
+  add_bits(block.third_bits[j], 4, steps);
+}
+
+inline void unpack(const PanelQ4_K& block, int j, Steps& steps) { unpack_nibbles(block.nibbles[j], steps); }
+
+inline void unpack(const PanelQ5_K& block, int j, Steps& steps) {
+  unpack_nibbles(block.nibbles[j], steps);
+  add_bits(block.fifth_bits[j], 16, steps);
+}
+
+inline void unpack(const PanelQ6_K& block, int j, Steps& steps) {
+  for (int h = 0; h < 2; ++h) {
+    for (int v = 0; v < kVectors; ++v) {
+      __m256i bytes[3];
+      for (int s = 0; s < 3; ++s) {
+        bytes[s] = load(block.codes[j][h][s] + 32 * v);
+        steps.of[4 * h + s][v] = bits_of(bytes[s], 0, 6);
+      }
+      const __m256i low = bits_of(bytes[0], 6, 2);
+      const __m256i middle = _mm256_and_si256(_mm256_srli_epi16(bytes[1], 4), _mm256_set1_epi8(0x0c));
+      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(bytes[2], 2), _mm256_set1_epi8(0x30));
+      steps.of[4 * h + 3][v] = _mm256_or_si256(low, _mm256_or_si256(middle, high));
+    }
+  }
+}
+
+template <class AnySteps>
+inline void unpack(const PanelIQ4_XS& block, int j, AnySteps& steps) {
+  unpack_places(block.nibbles[j], steps);
+}
+
+// -- how a format is computed -----------------------------------------------------------------------------------------
+
+// What a code stands for less its value. 0: nothing.
+template <class Block>
+constexpr int kOffset = 0;
+template <>
+constexpr int kOffset<PanelQ4_0> = 8;
+template <>
+constexpr int kOffset<PanelQ5_0> = 16;
+template <>
+constexpr int kOffset<PanelQ8_0> = 128;
+template <>
+constexpr int kOffset<PanelIQ4_NL> = 128;
+
+// What is taken off a code as if it were an offset, so that sums fit 16 bits, and given back to the dot.
+template <class Block>
+constexpr int kLoan = 0;
+template <>
+constexpr int kLoan<PanelQ5_1> = kHasDot ? 0 : 16;
+
+template <class Block>
+struct UnpackedTo {
+  using Type = Steps;
+};
+template <class Block>
+  requires(!kHasDot && (std::is_same_v<Block, PanelQ8_0> || std::is_same_v<Block, PanelIQ4_NL> ||
+                        std::is_same_v<Block, PanelIQ4_XS>))
+struct UnpackedTo<Block> {
+  using Type = SplitSteps;
+};
+template <class Block>
+using Unpacked = typename UnpackedTo<Block>::Type;
+
+}  // namespace
+}  // namespace outpace

@@ -1,0 +1,249 @@
+// Products with the formats that have super-blocks of 256, whose sub-blocks have integer scales.
+#pragma once
+
+#include "kernels/avx2/tile.h"
+
+namespace outpace {
+namespace {
+
+struct alignas(32) Sums {
+  __m256i dot[kRowTile][kVectors];  // of the super-block so far
+};
+
+// Integer scales of a panel's rows, as add_scaled() takes them.
+struct Integers {
+  __m256i of[kVectors];
+};
+
+// Eight rows' pairs of integers, as 16 bits.
+inline __m256i widen(const uint8_t (&pairs)[kPanelRows][2], int v) {
+  return _mm256_cvtepu8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(pairs[8 * v])));
+}
+inline __m256i widen(const int8_t (&pairs)[kPanelRows][2], int v) {
+  return _mm256_cvtepi8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(pairs[8 * v])));
+}
+
+inline __m128i load_eight(const void* bytes) { return _mm_loadl_epi64(static_cast<const __m128i*>(bytes)); }
+
+// A sub-block's rows of activations.
+struct SubBlock {
+  const int8_t* q;         // [rows][32]
+  const int32_t* offsets;  // [rows][2]
+  int rows;
+};
+
+// -- sums that fit 16 bits over 32 inputs -----------------------------------------------------------------------------
+
+inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
+  Steps steps;
+  unpack(block, j, steps);
+  Integers scales;
+  for (int v = 0; v < kVectors; ++v) scales.of[v] = integers(widen(block.scales[j / 2], v), j % 2);
+  in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+    Grid<R, N> sums = {};
+    add_steps<0, kSteps>(steps, v, x.q + m * kBlock, sums);
+    for (int i = 0; i < R; ++i) {
+      for (int n = 0; n < N; ++n) {
+        __m256i& dot = out.dot[m + i][v + n];
+        dot = add_scaled(dot, sums.of[i][n], scales.of[v + n]);
+      }
+    }
+  });
+}
+
+// -- over 16 inputs ---------------------------------------------------------------------------------------------------
+
+// The scales of half h of a sub-block, of eight rows.
+template <class Block>
+inline __m256i half_scales(const Block& block, int j, int h, int v) {
+  return integers(widen(block.scales[j], v), h);
+}
+
+inline __m256i half_scales(const PanelQ2_K& block, int j, int h, int v) {
+  return integers(bits_of(widen(block.scales_minima[j], v), 0, 4), h);
+}
+
+inline __m256i half_scales(const PanelQ5_K& block, int j, int, int v) {
+  return integers(_mm256_cvtepu8_epi32(load_eight(block.scales[j] + 8 * v)), 0);
+}
+
+// The codes stand for 32 >> offset_shift less than they are; kNoOffset: for themselves.
+constexpr int kNoOffset = 15;
+template <class Block>
+constexpr int kOffsetShift = kNoOffset;
+template <>
+constexpr int kOffsetShift<PanelQ6_K> = 0;
+template <>
+constexpr int kOffsetShift<PanelQ3_K> = 3;
+
+template <class Block>
+inline void add_sub_block(const Block& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
+  Steps steps;
+  unpack(block, j, steps);
+  Integers scales[2];
+  for (int h = 0; h < 2; ++h) {
+    for (int v = 0; v < kVectors; ++v) scales[h].of[v] = half_scales(block, j, h, v);
+  }
+  in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+    const auto add_half = [&]<int h>() __attribute__((always_inline)) {
+      Grid<R, N> sums = {};
+      if constexpr (kOffsetShift<Block> != kNoOffset) {
+        for (int i = 0; i < R; ++i) {
+          const __m256i offsets = broadcast(x.offsets + 2 * (m + i) + h);
+          const __m256i from = start(_mm256_srai_epi16(offsets, kOffsetShift<Block>), 1);
+          for (int n = 0; n < N; ++n) sums.of[i][n] = from;
+        }
+      }
+      add_steps<h * kSteps / 2, (h + 1) * kSteps / 2>(steps, v, x.q + m * kBlock, sums);
+      for (int i = 0; i < R; ++i) {
+        for (int n = 0; n < N; ++n) {
+          __m256i& dot = out.dot[m + i][v + n];
+          dot = add_scaled(dot, sums.of[i][n], scales[h].of[v + n]);
+        }
+      }
+    };
+    add_half.template operator()<0>();
+    add_half.template operator()<1>();
+  });
+}
+
+// -- codes of 8 bits --------------------------------------------------------------------------------------------------
+
+// Minus the sum over the 32 inputs of a row, in two 16-bit halves.
+inline __m256i negated_sums(const int32_t* offsets) {
+  return _mm256_add_epi16(_mm256_srai_epi16(broadcast(offsets), 5), _mm256_srai_epi16(broadcast(offsets + 1), 5));
+}
+
+template <int R, int N>
+[[gnu::always_inline]] inline void add_dots(const Steps& steps, const __m256i* scales, int v, const int8_t* q,
+                                            const int32_t* offsets, __m256i (*out)[kVectors]) {
+  Grid<R, N> sums;
+  for (int i = 0; i < R; ++i) {
+    for (int n = 0; n < N; ++n) sums.of[i][n] = start(negated_sums(offsets + 2 * i), 128);
+  }
+  add_steps<0, kSteps>(steps, v, q, sums);
+  for (int i = 0; i < R; ++i) {
+    for (int n = 0; n < N; ++n) {
+      out[i][v + n] = _mm256_add_epi32(out[i][v + n], _mm256_mullo_epi32(sums.of[i][n], scales[v + n]));
+    }
+  }
+}
+
+// The lower halves of the codes, sixteen times the upper ones, and the offset, each times the scale.
+template <int R, int N>
+[[gnu::always_inline]] inline void add_dots(const SplitSteps& steps, const __m256i* scales, int v, const int8_t* q,
+                                            const int32_t* offsets, __m256i (*out)[kVectors]) {
+  Grid<R, N> low = {}, high = {};
+  add_steps<0, kSteps>(steps.low, v, q, low);
+  add_steps<0, kSteps>(steps.high, v, q, high);
+  for (int n = 0; n < N; ++n) {
+    const __m256i pairs = _mm256_or_si256(_mm256_and_si256(scales[v + n], _mm256_set1_epi32(0xffff)),
+                                          _mm256_slli_epi32(scales[v + n], 16));
+    for (int i = 0; i < R; ++i) {
+      __m256i dot = _mm256_add_epi32(out[i][v + n], _mm256_madd_epi16(low.of[i][n], pairs));
+      dot = _mm256_add_epi32(dot, _mm256_madd_epi16(high.of[i][n], _mm256_slli_epi16(pairs, 4)));
+      out[i][v + n] =
+          _mm256_add_epi32(dot, _mm256_madd_epi16(negated_sums(offsets + 2 * i), _mm256_slli_epi16(pairs, 7)));
+    }
+  }
+}
+
+inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
+  Unpacked<PanelIQ4_XS> steps;
+  unpack(block, j, steps);
+  __m256i scales[kVectors];
+  for (int v = 0; v < kVectors; ++v) scales[v] = _mm256_cvtepi8_epi32(load_eight(block.scales[j] + 8 * v));
+  in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+    add_dots<R, N>(steps, scales, v, x.q + m * kBlock, x.offsets + 2 * m, out.dot + m);
+  });
+}
+
+// -- minima -----------------------------------------------------------------------------------------------------------
+
+// A super-block's integer minima of eight rows, two neighbouring sub-blocks' side by side, and a row's sums of
+// activations over each.
+template <class Block>
+struct Minima {
+  static constexpr int kPairs = 0;
+};
+
+template <class Block>
+  requires requires(Block block) { block.minima; }
+struct Minima<Block> {
+  static constexpr int kPairs = kBlocksOfSuper / 2;
+  static __m256i pair(const Block& block, int j, int v) { return widen(block.minima[j], v); }
+  static void sums(const SuperBlockScale& x, const int32_t*, ptrdiff_t, int16_t* out) {
+    std::memcpy(out, x.sums, sizeof x.sums);
+  }
+};
+
+template <>
+struct Minima<PanelQ2_K> {
+  static constexpr int kPairs = kBlocksOfSuper;
+  static __m256i pair(const PanelQ2_K& block, int j, int v) {
+    return _mm256_srli_epi16(widen(block.scales_minima[j], v), 4);
+  }
+  // offsets[j * stride]: -32 times the sums over 16 inputs, in two halves each.
+  static void sums(const SuperBlockScale&, const int32_t* offsets, ptrdiff_t stride, int16_t* out) {
+    for (int j = 0; j < kBlocksOfSuper; ++j, offsets += stride) {
+      for (int h = 0; h < 2; ++h) {
+        const int total = static_cast<int16_t>(offsets[h] & 0xffff) + (offsets[h] >> 16);
+        *out++ = static_cast<int16_t>(total / -32);
+      }
+    }
+  }
+};
+
+template <class Block>
+inline void add_super_block(const Block& block, const Sums& sums, const Rows& rows, const SuperBlockScale* x,
+                            const int32_t* offsets, Outputs& out) {
+  constexpr int kPairs = Minima<Block>::kPairs;
+  alignas(32) int16_t of_row[kRowTile][kPairs == 0 ? 1 : 2 * kPairs];
+  if constexpr (kPairs > 0) {
+    for (int m = 0; m < rows.count; ++m) Minima<Block>::sums(x[m], offsets + 2 * m, 2 * rows.count, of_row[m]);
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    const __m256 scale = load_f16(block.scale + 8 * v);
+    __m256 minimum;
+    __m256i minima[kPairs == 0 ? 1 : kPairs];
+    if constexpr (kPairs > 0) {
+      minimum = _mm256_mul_ps(load_f16(block.minimum + 8 * v), _mm256_set1_ps(-1.0f));
+      for (int j = 0; j < kPairs; ++j) minima[j] = Minima<Block>::pair(block, j, v);
+    }
+    for (int m = 0; m < rows.count; ++m) {
+      __m256 part = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sums.dot[m][v]));
+      if constexpr (kPairs > 0) {
+        __m256i dot = _mm256_setzero_si256();
+        for (int j = 0; j < kPairs; ++j) {
+          dot = _mm256_add_epi32(dot, _mm256_madd_epi16(minima[j], broadcast(of_row[m] + 2 * j)));
+        }
+        part = _mm256_fmadd_ps(minimum, _mm256_cvtepi32_ps(dot), part);
+      }
+      out.acc[m][v] = _mm256_fmadd_ps(part, _mm256_set1_ps(x[m].scale), out.acc[m][v]);
+    }
+  }
+}
+
+template <class Block>
+void multiply_super_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
+  const Block* blocks = reinterpret_cast<const Block*>(panel);
+  const int8_t* q = rows.x.q256(0, rows.first);
+  const int32_t* offsets = rows.x.offsets256(0, rows.first);
+  const SuperBlockScale* x = rows.x.scale256(0, rows.first);
+  const ptrdiff_t stride = 2 * rows.count;  // of the offsets, between blocks of 32
+  Sums sums;
+  for (const Block* end = blocks + count; blocks != end; ++blocks, x += rows.count) {
+    for (int m = 0; m < rows.count; ++m) {
+      for (__m256i& dot : sums.dot[m]) dot = _mm256_setzero_si256();
+    }
+    for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count) {
+      Ahead ahead(*blocks, j, kBlocksOfSuper, parts(rows.count));
+      add_sub_block(*blocks, j, {q, offsets + j * stride, rows.count}, ahead, sums);
+    }
+    add_super_block(*blocks, sums, rows, x, offsets, out);
+    offsets += kBlocksOfSuper * stride;
+  }
+}
+
+}  // namespace
+}  // namespace outpace
