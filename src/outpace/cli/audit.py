@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,16 +13,130 @@ from outpace.cli import console, options
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from outpace.api import Model
+    from outpace.audit.report import Report
     from outpace.audit.rules import RulesReport
 
 FAILED = 1
+CONTEXT = 512
+"""Tokens of context that a model under audit is loaded with: checks fill it to its end."""
+
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        "--minutes",
+        metavar="N",
+        show_default="as long as it takes",
+        help="Stop after so many minutes; what did not fit is listed as not covered. Mutants are always tried.",
+    ),
+]
+Html = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE.html",
+        show_default="no page",
+        help="Also write the report as one page that stands alone.",
+    ),
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", show_default="the whole audit", help="A fixed subset, for continuous integration.")
+]
+Drafters = Annotated[
+    list[str] | None,
+    typer.Option("--drafter", metavar="NAME", help="Audit this drafter only; may be repeated.", show_default="all"),
+]
+DraftModel = Annotated[
+    str | None,
+    typer.Option(
+        "--draft",
+        metavar="MODEL",
+        show_default="the target drafts for itself",
+        help="A smaller model of the same vocabulary that drafts.",
+    ),
+]
+Audited = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="The target: a catalogue name, a GGUF file, a folder with safetensors and config.json, or a Hub id.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     group = typer.Typer(no_args_is_help=True, help="Prove that the text is the model's own.")
     group.command("rules")(rules)
+    group.command("model")(model)
     app.add_typer(group, name="audit")
+
+
+def model(
+    target: Audited = options.EMBEDDED,
+    drafter: Drafters = None,
+    draft: DraftModel = None,
+    minutes: Minutes = None,
+    quick: Quick = False,
+    threads: options.Threads = None,
+    html: Html = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check on real prompts that no draft changes the text.
+
+    Greedy and seeded text of every registered drafter, draft length, batch and thread count against plain decoding;
+    cache lengths and contents after every round; a drafter's state against a fresh one; a target that drafts for
+    itself; every sampling parameter at an extreme value; ends inside a block. Then the same checks on builds with one
+    fault each, which they must see. Exit code 0 only when all that ran holds.
+    """
+    from outpace.audit.model import QUICK, audit_model
+    from outpace.audit.report import Minutes
+
+    time = Minutes(minutes)
+    _ready(html)
+    with _loaded(target, draft, threads) as loaded:
+        report = audit_model(
+            loaded,
+            reload=lambda count: _loaded(target, draft, count),
+            wanted=drafter or (),
+            minutes=time,
+            extent=QUICK if quick else None,
+            progress=_watching(),
+        )
+    _end(report, as_json, html)
+
+
+def _loaded(target: str, draft: str | None, threads: int | None) -> Model:
+    return options.load_model(target, draft=draft, threads=threads, context=CONTEXT)
+
+
+def _ready(html: str | None) -> None:
+    from outpace.cli import audit_html
+
+    if html is not None:
+        audit_html.check_name(html)
+
+
+def _end(report: Report, as_json: bool, html: str | None) -> None:
+    """Shows a report in the forms that were asked for; exit code FAILED unless it holds."""
+    from outpace.cli import audit_html, audit_view
+
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    if html is not None:
+        audit_html.write(html, report)
+        console.note(f"report written to {html}")
+    if as_json:
+        console.print_json(report.record())
+    else:
+        audit_view.show(report)
+    if not report.holds:
+        raise typer.Exit(FAILED)
+
+
+def _watching() -> Callable[[str], None]:
+    """Returns what tells a person at a terminal what comes next, and nobody else."""
+    return _progress if sys.stderr.isatty() else lambda what: None
 
 
 def rules(as_json: options.Json = False) -> None:
@@ -33,9 +148,8 @@ def rules(as_json: options.Json = False) -> None:
     """
     from outpace.audit.rules import audit_rules
 
-    watched = sys.stderr.isatty()
-    report = audit_rules(_progress if watched else lambda what: None)
-    if watched:
+    report = audit_rules(_watching())
+    if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
     if as_json:
         console.print_json(report.record())
