@@ -20,7 +20,7 @@ install: $(BIN)/python
 	$(BIN)/python -m pip install -q .
 
 install-test: $(BIN)/python
-	$(BIN)/python -m pip install -q ".[test]"
+	$(BIN)/python -m pip install -q ".[test,test-torch]"
 
 lint:
 	$(BIN)/ruff check .

@@ -40,21 +40,33 @@ def load(
     threads: int | None = None,
     context: int | None = None,
     engine: str = AUTO,
+    draft_engine: str = AUTO,
+    device: str | None = None,
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
 ) -> Model:
     """Returns the model, ready to generate.
 
     target, draft: a catalogue name, a GGUF file, a folder with safetensors and config.json, or a Hugging Face id;
     the draft is a smaller model of the same vocabulary. threads: None = the cores this process may use.
-    context: room for prompt and answer in tokens; None = the model's own, at most 8,192.
+    context: room for prompt and answer in tokens; None = the model's own, at most 8,192. engine: "native", or "torch"
+    for any model of transformers in a folder. draft_engine: of the draft, by default the target's. Of torch alone:
+    device "cpu", "cuda" or "cuda:N", None = a GPU where there is one; dtype "float32", "bfloat16" or "float16", None =
+    as stored; trust_remote_code runs code that comes with the model.
     Raises ModelNotFound, ModelError (VocabularyMismatch when the draft's tokens are not the target's) or UsageError.
     """
     start = clock()
     engine = "native" if engine == AUTO else engine
-    scorer, text = _load(target, engine, threads, context)
+    draft_engine = engine if draft_engine == AUTO else draft_engine
+    given = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
+    settings = {name: value for name, value in given.items() if value}
+    if settings and engine == draft_engine == "native":
+        raise UsageError(f"{next(iter(settings))} is for engine 'torch', got engine 'native': leave one of them out")
+    scorer, text = _load(target, engine, threads, context, settings)
     if draft is None:
         return Model(scorer, text, load_seconds=clock() - start)
     # A draft of a shorter context drafts until the text outgrows it.
-    helper, helper_text = _load(draft, engine, threads, context, clip=True)
+    helper, helper_text = _load(draft, draft_engine, threads, context, settings, clip=True)
     comparison = compare(text.vocabulary, helper_text.vocabulary)
     if not comparison.usable:
         raise VocabularyMismatch(f"{helper.name} cannot draft for {scorer.name}: {comparison}")
@@ -62,10 +74,18 @@ def load(
 
 
 def _load(
-    name: str | os.PathLike[str], engine: str, threads: int | None, context: int | None, *, clip: bool = False
+    name: str | os.PathLike[str],
+    engine: str,
+    threads: int | None,
+    context: int | None,
+    settings: Mapping[str, Any],
+    *,
+    clip: bool = False,
 ) -> tuple[Target, Text]:
+    load_with = ENGINES.get(engine)
     path = models.resolve(os.fspath(name))
-    loaded: tuple[Target, Text] = ENGINES.get(engine)(path, threads, context, clip=clip)
+    more = {} if engine == "native" else settings
+    loaded: tuple[Target, Text] = load_with(path, threads, context, clip=clip, **more)
     return loaded
 
 

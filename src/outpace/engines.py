@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from outpace.errors import OutpaceError
+from outpace.errors import MissingExtra, OutpaceError, UsageError
 from outpace.text import Text
+from outpace.tokenizer import token_model_from_folder
 from outpace.types import Target
 
 
@@ -27,3 +28,34 @@ def load_native(path: Path, threads: int | None, context: int | None, *, clip: b
         if clip and context is not None:
             context = min(context, file.config.context_length)
         return loading.load_native(file, threads=threads, context=context), text
+
+
+def load_torch(
+    path: Path,
+    threads: int | None,
+    context: int | None,
+    *,
+    clip: bool = False,
+    device: str | None = None,
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+) -> tuple[Target, Text]:
+    """Returns a model of transformers from its folder, on a GPU or the CPU, in the type that is asked for or stored.
+
+    Raises MissingExtra without PyTorch, ModelError, UsageError.
+    """
+    if not path.is_dir():
+        raise UsageError(
+            f"engine 'torch' needs a folder with config.json and safetensors, got {path.name}; "
+            "outpace models export MODEL DIR makes one"
+        )
+    try:
+        from outpace.targets import torch_loading
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "transformers"):
+            raise
+        raise MissingExtra("engine 'torch'", "torch") from None
+    target = torch_loading.load_torch(
+        path, threads=threads, context=context, clip=clip, device=device, dtype=dtype, trust=trust_remote_code
+    )
+    return target, Text(token_model_from_folder(path), target.eos_ids)

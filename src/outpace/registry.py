@@ -71,5 +71,12 @@ RULES = Registry(
 )
 """Callables () -> Rule."""
 
-ENGINES = Registry("engine", "outpace.engines", {"native": "outpace.engines:load_native"})
-"""Callables (path, threads, context, *, clip) -> (Target, Text); `clip` cuts a context to what the model can do."""
+ENGINES = Registry(
+    "engine",
+    "outpace.engines",
+    {"native": "outpace.engines:load_native", "torch": "outpace.engines:load_torch"},
+)
+"""Callables (path, threads, context, *, clip, **settings) -> (Target, Text).
+
+`clip` cuts a context to what the model can do. Settings (device, dtype, trust_remote_code) come when given.
+"""

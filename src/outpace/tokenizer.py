@@ -9,8 +9,9 @@ see them, and they are left out of the ids, as in every other tokenizer of such 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ _QWEN2 = (
     r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+_QWEN2_JSON = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""The same as its publisher spells it in tokenizer.json."""
 
 PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
     "gpt-2": (_GPT2,),
@@ -181,6 +188,44 @@ def token_model_from_folder(folder: Path) -> TokenModel:
         names=known,
         eos_ids=end_of_generation(vocabulary.tokens, vocabulary.kinds) | ({eos} if eos is not None else set()),
     )
+
+
+def json_of(model: TokenModel) -> dict[str, Any]:
+    """Returns the tokenizer.json of a GGUF file's tokenizer, for `transformers` and for `token_model_from_folder`.
+
+    Bytes that the vocabulary lacks are left to the reader, which drops them, too.
+    """
+    described: dict[str, Any] = json.loads(model.tokenizer.to_str())
+    steps = described["pre_tokenizer"]["pretokenizers"]
+    described["pre_tokenizer"]["pretokenizers"] = [step for step in steps if step.get("behavior") != "Removed"]
+    for step in steps:
+        if step.get("pattern", {}).get("Regex") == _QWEN2:
+            step["pattern"]["Regex"] = _QWEN2_JSON
+    described["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    vocabulary = model.vocabulary
+    added = [(id, False) for id in vocabulary.of_kind(Kind.USER_DEFINED)]
+    added += [(id, True) for kind in (Kind.CONTROL, Kind.UNKNOWN) for id in vocabulary.of_kind(kind)]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    described["added_tokens"] = [
+        {"id": id, "content": vocabulary.tokens[id], "special": special} | flags for id, special in sorted(added)
+    ]
+    if model.prefix:
+        described["post_processor"] = _prefixing(model.prefix, vocabulary)
+    return described
+
+
+def _prefixing(prefix: Sequence[int], vocabulary: Vocabulary) -> dict[str, Any]:
+    """Returns the post-processor that puts the ids before every text."""
+    names = [vocabulary.tokens[id] for id in prefix]
+    before = [{"SpecialToken": {"id": name, "type_id": 0}} for name in names]
+    special = {name: {"id": name, "ids": [id], "tokens": [name]} for name, id in zip(names, prefix, strict=True)}
+    sequences = {kind: {"Sequence": {"id": kind, "type_id": 0}} for kind in "AB"}
+    return {
+        "type": "TemplateProcessing",
+        "single": [*before, sequences["A"]],
+        "pair": [*before, sequences["A"], sequences["B"]],
+        "special_tokens": special,
+    }
 
 
 def _is_byte_level(described: Mapping[str, Any]) -> bool:

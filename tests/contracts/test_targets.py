@@ -8,15 +8,19 @@ import pytest
 from fakes import TableTarget
 from outpace.errors import ContextOverflow, UsageError
 from outpace.types import EMPTY, Draft, Prompt, Verdict
+from tiny_torch import CAUSAL as TORCH
+from tiny_torch import torch_target
 
 PROMPT = (1, 2, 3, 1, 2)
 TREE = Draft((0, 1, 1, 2, 3, 4), (-1, -1, 0, 0, 2, 1), (None,) * 6)
 
 
-@pytest.fixture(params=["fake", "native"])
+@pytest.fixture(params=["fake", "native", *TORCH])
 def target(request):
     if request.param == "fake":
         return TableTarget(max_length=64)
+    if request.param in TORCH:
+        return torch_target(request.param)
     loading = pytest.importorskip("outpace.native.loading", reason="the native engine is not built")
     return loading.load_native(request.getfixturevalue("tiny_llama"), threads=2, context=64)
 
@@ -27,6 +31,11 @@ def opened(target, ids=PROMPT):
 
 def scored(target, session, draft=EMPTY):
     return np.array(target.score_many([(session, draft)])[0].logits)
+
+
+def same(target, a, b):
+    """Whether two rows of logits agree: to the bit where the target promises it, else up to rounding."""
+    return np.array_equal(a, b) if target.bit_exact else np.allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 def fresh(target, ids):
@@ -57,7 +66,7 @@ def test_a_tree_scores_each_path_as_a_chain(target):
     for node in range(len(TREE)):
         path = TREE.path_to(node)
         chain = scored(target, session, Draft.chain([TREE.tokens[i] for i in path]))
-        assert np.array_equal(tree[[0, *(i + 1 for i in path)]], chain)
+        assert same(target, tree[[0, *(i + 1 for i in path)]], chain)
 
 
 @pytest.mark.parametrize("path", [(), (0,), (0, 2), (0, 2, 4), (0, 3), (1,), (1, 5)])
@@ -69,7 +78,7 @@ def test_after_a_commit_the_state_is_a_fresh_sessions(target, path):
         session.commit(TREE, Verdict(path, next_token))
         assert session.length == before + len(path)
     step = [TREE.tokens[i] for i in path]
-    assert np.array_equal(scored(target, session)[0], fresh(target, [*PROMPT, *step, 3, *step, 5]))
+    assert same(target, scored(target, session)[0], fresh(target, [*PROMPT, *step, 3, *step, 5]))
 
 
 def test_a_request_alone_scores_as_among_others(target):
@@ -78,7 +87,7 @@ def test_a_request_alone_scores_as_among_others(target):
     sessions = [opened(target, ids) for ids in prompts]
     together = [np.array(s.logits) for s in target.score_many(list(zip(sessions, drafts, strict=True)))]
     for ids, draft, logits in zip(prompts, drafts, together, strict=True):
-        assert np.array_equal(scored(target, opened(target, ids), draft), logits)
+        assert same(target, scored(target, opened(target, ids), draft), logits)
 
 
 def test_commits_of_one_request_leave_the_others_alone(target):
@@ -86,7 +95,7 @@ def test_commits_of_one_request_leave_the_others_alone(target):
     expected = scored(target, other, TREE)
     scored(target, session, TREE)
     session.commit(TREE, Verdict((0, 2), 5))
-    assert np.array_equal(scored(target, other, TREE), expected)
+    assert same(target, scored(target, other, TREE), expected)
 
 
 def test_a_rewind_is_absolute_and_forgets_what_follows(target):
@@ -97,9 +106,9 @@ def test_a_rewind_is_absolute_and_forgets_what_follows(target):
     for _ in range(2):
         session.rewind(6, 3)
         assert session.length == 6
-    assert np.array_equal(scored(target, session)[0], fresh(target, [*PROMPT, 0, 3]))
+    assert same(target, scored(target, session)[0], fresh(target, [*PROMPT, 0, 3]))
     session.rewind(0, 2)
-    assert np.array_equal(scored(target, session)[0], fresh(target, [2]))
+    assert same(target, scored(target, session)[0], fresh(target, [2]))
 
 
 def test_a_rewind_beyond_the_cache_is_refused(target):
@@ -112,9 +121,9 @@ def test_a_rewind_beyond_the_cache_is_refused(target):
 def test_a_closed_sessions_prefix_serves_the_next_with_the_same_bits(target):
     ids = [*PROMPT, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1]
     expected = fresh(target, ids)
-    assert np.array_equal(fresh(target, ids), expected)
-    assert np.array_equal(fresh(target, [*ids[:-3], 5, 5])[:2], fresh(target, [*ids[:-3], 5, 5])[:2])
-    assert np.array_equal(fresh(target, ids), expected)
+    assert same(target, fresh(target, ids), expected)
+    assert same(target, fresh(target, [*ids[:-3], 5, 5]), fresh(target, [*ids[:-3], 5, 5]))
+    assert same(target, fresh(target, ids), expected)
 
 
 def test_the_whole_context_can_be_used(target):

@@ -139,6 +139,11 @@ def generate(
     as_json: options.Json = False,
     logprobs: options.Logprobs = None,
     threads: options.Threads = None,
+    engine: options.Engine = "auto",
+    draft_engine: options.DraftEngine = "auto",
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Answer a prompt.
 
@@ -174,7 +179,8 @@ def generate(
     show.check(speculation=settings["drafter"] != "none" and draft_length != 0)
     show.check_choices(n, logprobs)
     request = Request(read_prompt(prompt), settings)
-    loaded = options.load_model(model, draft=draft, threads=threads, context=context)
+    run_on = options.EngineChoice(engine, draft_engine, device, dtype, trust_remote_code)
+    loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on)
     if compare:
         _compare(loaded, request, show)
     elif trace:

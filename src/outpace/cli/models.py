@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
     group.command("path")(path)
     group.command("rm")(rm)
     group.command("drafts")(drafts)
+    group.command("export")(export)
     app.add_typer(group, name="models")
 
 
@@ -99,6 +101,23 @@ def drafts(name: Name, as_json: options.Json = False) -> None:
     out = console.stdout()
     for choice in choices:
         out.print(f"{'yes' if choice.usable else 'no ':3}  {choice.name}: {choice.reason}", soft_wrap=True)
+
+
+def export(
+    name: Name,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", show_default=False, help="The folder to write; it must not exist yet.")
+    ],
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="TYPE", help="Of the weights: bfloat16 or float32.")
+    ] = "bfloat16",
+) -> None:
+    """Write MODEL as a folder of transformers: config.json, safetensors, tokenizer and chat template."""
+    from outpace import models
+
+    with pulling(name) as progress:
+        file = models.resolve(name, progress=progress)
+    sys.stdout.write(f"{models.export(file, folder, dtype)}\n")
 
 
 def _plain(record: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -62,6 +63,50 @@ Threads: TypeAlias = Annotated[
         rich_help_panel=ENGINE,
         show_default="the physical cores this process may use",
         help="Threads of the native engine.",
+    ),
+]
+Engine: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        rich_help_panel=ENGINE,
+        help="auto (native), native (our own, for CPUs), or torch (any model of transformers in a folder).",
+    ),
+]
+DraftEngine: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--draft-engine", metavar="NAME", rich_help_panel=ENGINE, show_default="--engine", help="Of the draft model."
+    ),
+]
+Device: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        rich_help_panel=ENGINE,
+        show_default="a GPU where there is one",
+        help="Of engine torch: cpu, cuda or cuda:N.",
+    ),
+]
+Dtype: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype",
+        metavar="TYPE",
+        rich_help_panel=ENGINE,
+        show_default="as stored",
+        help="Of engine torch: float32, bfloat16 or float16.",
+    ),
+]
+TrustRemoteCode: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        rich_help_panel=ENGINE,
+        show_default="off",
+        help="Of engine torch: run code that comes with the model.",
     ),
 ]
 DraftModel: TypeAlias = Annotated[
@@ -340,7 +385,33 @@ def seed_or_new(seed: int | None) -> int:
     return secrets.randbits(32) if seed is None else seed
 
 
-def load_model(name: str, *, draft: str | None, threads: int | None, context: int | None) -> outpace.api.Model:
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Which engine runs a model, and how, as `outpace.load` takes it."""
+
+    engine: str = "auto"
+    draft_engine: str = "auto"
+    device: str | None = None
+    dtype: str | None = None
+    trust_remote_code: bool = False
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was asked for, less what is the default anyway."""
+        return {name: value for name, value in asdict(self).items() if value not in ("auto", None, False)}
+
+
+_AUTOMATIC = EngineChoice()
+
+
+def load_model(
+    name: str,
+    *,
+    draft: str | None,
+    threads: int | None,
+    context: int | None,
+    engine: EngineChoice = _AUTOMATIC,
+) -> outpace.api.Model:
     """Returns the loaded model, fetched first where it is not here; on a terminal, one line says what goes on."""
     from outpace.api import load
 
@@ -350,7 +421,7 @@ def load_model(name: str, *, draft: str | None, threads: int | None, context: in
         sys.stderr.write(f"loading {name} ...")
         sys.stderr.flush()
     try:
-        return load(path, draft=draft_path, threads=threads, context=context)
+        return load(path, draft=draft_path, threads=threads, context=context, **engine.given)
     finally:
         if watched:
             sys.stderr.write("\r\x1b[K")

@@ -40,6 +40,17 @@ def gguf_name(name: str) -> str | None:
     raise Unsupported(f"the tensor {name[:80]!r} is not part of a supported decoder")
 
 
+_THEIRS = {ours: theirs for theirs, ours in (_WHOLE | _IN_LAYER).items()}
+
+
+def hf_name(name: str) -> str:
+    """Returns the name that transformers gives to a tensor that is called `name` here; the inverse of `gguf_name`."""
+    if name in _THEIRS:
+        return _THEIRS[name]
+    _, layer, part = name.split(".", 2)
+    return f"model.layers.{layer}.{_THEIRS[part]}"
+
+
 def config_from_json(
     config: Mapping[str, Any], generation: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
 ) -> ModelConfig:

@@ -1,0 +1,112 @@
+"""Keys and values of one request, cut at absolute places, and the cache that a pass over several of them sees.
+
+Nothing is dropped when a sliding window moves on: the masks limit what a row sees, so a draft may be forgotten
+wherever it ended, also across the window's edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import Cache
+
+LEAST_CAPACITY = 128
+"""Positions that a new buffer has room for; it doubles when it is full."""
+
+
+@dataclass(slots=True, eq=False)
+class KeyValues:
+    """One request's keys and values. length: committed positions; what lies beyond is a draft's, or nobody's.
+
+    layers: a layer's number -> (keys, values), each [1, heads, capacity, head size]; layers that share have no own.
+    """
+
+    length: int = 0
+    layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+
+    def put(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes [1, heads, n, size] behind the committed ones; returns the views [1, heads, length + n, size]."""
+        end = self.length + keys.shape[2]
+        held = self.layers.get(layer)
+        if held is None:
+            held = self.layers[layer] = _buffer(keys, end), _buffer(values, end)
+        elif held[0].shape[2] < end:
+            held = self.layers[layer] = _grown(held[0], self.length, end), _grown(held[1], self.length, end)
+        held[0][:, :, self.length : end] = keys
+        held[1][:, :, self.length : end] = values
+        return held[0][:, :, :end], held[1][:, :, :end]
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Commits rows of the last pass, in their order; `rows` are ascending."""
+        if rows[-1] != len(rows) - 1:  # a path of a tree, with other nodes between
+            end = self.length + len(rows)
+            for keys, values in self.layers.values():
+                places = torch.tensor(rows, device=keys.device) + self.length
+                keys[:, :, self.length : end] = keys[:, :, places]
+                values[:, :, self.length : end] = values[:, :, places]
+        self.length += len(rows)
+
+
+def _buffer(like: torch.Tensor, positions: int) -> torch.Tensor:
+    return like.new_empty(1, like.shape[1], max(LEAST_CAPACITY, positions), like.shape[3])
+
+
+def _grown(old: torch.Tensor, used: int, needed: int) -> torch.Tensor:
+    new = old.new_empty(1, old.shape[1], max(2 * old.shape[2], needed), old.shape[3])
+    new[:, :, :used] = old[:, :, :used]
+    return new
+
+
+class PassCache(Cache):  # type: ignore[misc]
+    """What a model sees of several requests' keys and values in one pass, as [batch, heads, longest + rows, size].
+
+    counts: rows of each request, those that pad it left out. One request is seen in place, without a copy.
+    """
+
+    def __init__(self, requests: Sequence[KeyValues], counts: Sequence[int]) -> None:
+        super().__init__(layers=[])
+        self._requests = requests
+        self._counts = counts
+        self.longest = max(request.length for request in requests)
+        self.seen = 0
+        """Layers that have put their keys and values here."""
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, *args: Any, **more: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.seen += 1
+        if len(self._requests) == 1:
+            return self._requests[0].put(layer, keys, values)
+        return self._joined(keys, values, layer)
+
+    def _joined(self, keys: torch.Tensor, values: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        shape = (len(self._requests), keys.shape[1], self.longest + keys.shape[2])
+        # Zeros, since a masked slot still meets its probability of 0: 0 times NaN would be NaN.
+        all_keys = keys.new_zeros(*shape, keys.shape[3])
+        all_values = values.new_zeros(*shape, values.shape[3])
+        all_keys[:, :, self.longest :] = keys
+        all_values[:, :, self.longest :] = values
+        for i, (request, count) in enumerate(zip(self._requests, self._counts, strict=True)):
+            own_keys, own_values = request.put(layer, keys[i : i + 1, :, :count], values[i : i + 1, :, :count])
+            all_keys[i, :, : request.length] = own_keys[0, :, : request.length]
+            all_values[i, :, : request.length] = own_values[0, :, : request.length]
+        return all_keys, all_values
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.longest
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        return self.longest + query_length, 0
+
+    def get_max_length(self, layer_idx: int | None = None) -> int:
+        return -1
+
+    @property
+    def is_compileable(self) -> bool:
+        return False
+
+    def __bool__(self) -> bool:
+        return True  # its own list of layers is empty, and some models ask whether there is a cache this way

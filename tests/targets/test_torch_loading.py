@@ -1,0 +1,92 @@
+"""What loading a folder of transformers takes and refuses."""
+
+from __future__ import annotations
+
+import builtins
+import json
+
+import pytest
+
+import outpace
+from outpace.errors import MissingExtra, ModelNotFound, TooLarge, Unsupported, UsageError
+
+transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
+
+import torch  # noqa: E402
+
+from outpace.targets import torch_loading  # noqa: E402
+from tiny_torch import causal_model  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hf") / "llama"
+    with torch_loading.quiet():
+        causal_model("llama").save_pretrained(path)
+    return path
+
+
+def test_the_type_is_as_stored_or_as_asked(folder):
+    assert torch_loading.load_torch(folder, threads=1).model.dtype == torch.float32
+    target = torch_loading.load_torch(folder, dtype="bfloat16", device="cpu", context=32)
+    assert (target.model.dtype, target.max_length, target.device.type) == (torch.bfloat16, 32, "cpu")
+
+
+def test_what_is_not_here_is_refused_by_name(folder, tmp_path):
+    with pytest.raises(UsageError, match="dtype must be one of float32, bfloat16, float16, got 'int3'"):
+        torch_loading.load_torch(folder, dtype="int3")
+    with pytest.raises(UsageError, match="device must be cpu, cuda or cuda:N, got 'gpu'"):
+        torch_loading.load_torch(folder, device="gpu")
+    with pytest.raises(UsageError, match="threads must be in"):
+        torch_loading.load_torch(folder, threads=0)
+    with pytest.raises(ModelNotFound, match="has no config.json"):
+        torch_loading.load_torch(tmp_path)
+    if not torch.cuda.is_available():
+        with pytest.raises(UsageError, match="device 'cuda:3' is not here: 0 CUDA devices are"):
+            torch_loading.load_torch(folder, device="cuda:3")
+
+
+def test_a_file_is_told_how_to_become_a_folder(tiny_llama):
+    with pytest.raises(UsageError, match="outpace models export"):
+        outpace.load(tiny_llama, engine="torch")
+
+
+def test_settings_of_torch_are_refused_on_another_engine(tiny_llama):
+    with pytest.raises(UsageError, match="dtype is for engine 'torch', got engine 'native'"):
+        outpace.load(tiny_llama, dtype="float32")
+
+
+def test_without_pytorch_the_command_that_installs_it_is_named(folder, monkeypatch):
+    really = builtins.__import__
+
+    def missing(name, *rest):
+        if name == "outpace.targets" and "torch_loading" in (rest[2] or ()):
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        return really(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(MissingExtra, match=r"pip install 'outpace\[torch\]'"):
+        outpace.load(folder, engine="torch")
+
+
+def test_code_that_comes_with_a_model_is_not_run_unasked(folder, tmp_path):
+    mine = tmp_path / "own"
+    mine.mkdir()
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "code.MyConfig"}}
+    (mine / "config.json").write_text(json.dumps(config))
+    (mine / "code.py").write_text("raise SystemExit('this ran')")
+    with pytest.raises(Unsupported, match="--trust-remote-code"):
+        torch_loading.load_torch(mine)
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_read(folder, monkeypatch):
+    monkeypatch.setattr(torch_loading, "available_memory", lambda: 1000)
+    with pytest.raises(TooLarge, match=r"needs 0 MB for its weights in float32, 0 MB are free on cpu"):
+        torch_loading.load_torch(folder)
+
+
+def test_a_broken_folder_is_one_sentence(folder, tmp_path):
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    with pytest.raises(Unsupported, match=r"cannot load it: .*safetensors"):
+        torch_loading.load_torch(tmp_path)
