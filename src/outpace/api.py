@@ -51,8 +51,8 @@ def load(
     the draft is a smaller model of the same vocabulary. threads: None = the cores this process may use.
     context: room for prompt and answer in tokens; None = the model's own, at most 8,192. engine: "native", or "torch"
     for any model of transformers in a folder. draft_engine: of the draft, by default the target's. Of torch alone:
-    device "cpu", "cuda" or "cuda:N", None = a GPU where there is one; dtype "float32", "bfloat16" or "float16", None =
-    as stored; trust_remote_code runs code that comes with the model.
+    device "cpu", "cuda" or "cuda:N", None = a GPU where there is one; dtype "float32", "bfloat16" or "float16",
+    None = as stored; trust_remote_code runs code that comes with the model.
     Raises ModelNotFound, ModelError (VocabularyMismatch when the draft's tokens are not the target's) or UsageError.
     """
     start = clock()

@@ -151,9 +151,9 @@ def test_attention_without_masks_is_refused():
 
 
 def test_memory_that_runs_out_is_one_sentence_with_sizes(target):
-    with pytest.raises(TooLarge, match=r"out of memory: tiny has [\d,]+ MB of weights in float32, the device is cpu"):
-        with torch_models.explained("tiny", target.model):
-            raise torch.OutOfMemoryError("CUDA out of memory")
+    sentence = r"out of memory: tiny has [\d,]+ MB of weights in float32, the device is cpu"
+    with pytest.raises(TooLarge, match=sentence), torch_models.explained("tiny", target.model):
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_other_errors_of_a_model_stay_what_they_are(target):

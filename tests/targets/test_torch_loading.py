@@ -39,7 +39,7 @@ def test_what_is_not_here_is_refused_by_name(folder, tmp_path):
         torch_loading.load_torch(folder, device="gpu")
     with pytest.raises(UsageError, match="threads must be in"):
         torch_loading.load_torch(folder, threads=0)
-    with pytest.raises(ModelNotFound, match="has no config.json"):
+    with pytest.raises(ModelNotFound, match=r"has no config\.json"):
         torch_loading.load_torch(tmp_path)
     if not torch.cuda.is_available():
         with pytest.raises(UsageError, match="device 'cuda:3' is not here: 0 CUDA devices are"):

@@ -49,6 +49,11 @@ def chat(
     min_tokens: options.MinTokens = 0,
     show_draft: options.ShowDraft = False,
     threads: options.Threads = None,
+    engine: options.Engine = "auto",
+    draft_engine: options.DraftEngine = "auto",
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Hold a conversation; each turn reuses the cache of those before it.
 
@@ -76,7 +81,8 @@ def chat(
         "ignore_eos": ignore_eos,
         "min_tokens": min_tokens,
     }
-    loaded = options.load_model(model, draft=draft, threads=threads, context=context)
+    run_on = options.EngineChoice(engine, draft_engine, device, dtype, trust_remote_code)
+    loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on)
     loaded.check(**settings)
     _converse(loaded.chat(system), settings, show_draft)
 

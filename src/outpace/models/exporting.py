@@ -69,7 +69,7 @@ def export(source: Path, folder: Path, dtype: str = "bfloat16") -> Path:
 def _write_texts(work: Path, config: ModelConfig, tokens: TokenModel, dtype: str) -> None:
     eos = sorted(config.eos_ids | tokens.eos_ids)
     end = tokens.names.get("eos_token")
-    first = tokens.vocabulary.tokens.index(end) if end in tokens.vocabulary.tokens else (eos or [None])[0]
+    first = tokens.vocabulary.tokens.index(end) if end in tokens.vocabulary.tokens else next(iter(eos), None)
     start = tokens.names.get("bos_token")
     bos = tokens.vocabulary.tokens.index(start) if start in tokens.vocabulary.tokens else None
     described = {

@@ -1,8 +1,8 @@
 """Any causal model of `transformers` as a target, on CPU or CUDA, in the precision that it was loaded in.
 
-The keys and values are ours (torch_cache.py), so are the masks of trees and batches (torch_masks.py); everything else
-is the model's own forward. A pass ends with one transfer of its logits to the CPU, the only synchronisation of a step:
-laws and rules then run as on the native engine. Rounding depends on how many rows share a matrix product, so
+The keys and values are ours (torch_cache.py), so are the masks of trees and batches (torch_masks.py); the rest is the
+model's own forward. A pass ends with one transfer of its logits to the CPU, the only synchronisation of a step: laws
+and rules then run as on the native engine. Rounding depends on how many rows share a matrix product, so
 `bit_exact` is False: in float32 texts are equal but for exact ties, in half precision the law is kept, and texts of
 different drafters may part where two tokens are about equally likely.
 """

@@ -67,7 +67,7 @@ def chosen_device(device: str | None) -> torch.device:
 
 
 def chosen_dtype(dtype: str | None, config: Any) -> torch.dtype:
-    """Returns the type of the weights; None is what the folder's config says. Raises UsageError for an unknown one."""
+    """Returns the type of the weights; None is the config's. Raises UsageError for an unknown one."""
     if dtype is None:
         stored = getattr(config.get_text_config(decoder=True), "dtype", None) or getattr(config, "dtype", None)
         named = DTYPES.get(str(stored).removeprefix("torch."))
@@ -78,7 +78,7 @@ def chosen_dtype(dtype: str | None, config: Any) -> torch.dtype:
 
 
 def read_config(folder: Path, trust: bool) -> Any:
-    """Returns the folder's config. Raises ModelNotFound without one, Unsupported for one that transformers refuses."""
+    """Returns the folder's config. Raises ModelNotFound, or Unsupported where transformers refuses it."""
     if not (folder / "config.json").exists():
         raise ModelNotFound(f"{folder}: has no config.json")
     try:

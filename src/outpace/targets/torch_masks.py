@@ -1,8 +1,8 @@
 """Attention masks for drafts, under the names `outpace_sdpa` and `outpace_eager` of transformers' interfaces.
 
-A model asks for its masks by the name in its config, and says which of causal, sliding window or chunked each is, as a
-function of positions. For one request and a chain these are transformers' own. For a tree, or several requests in one
-pass, the same function is asked about the *positions* of rows and slots (position = depth), and what a row's own path
+A model asks for its masks by the name in its config, and gives each (causal, sliding window, chunked) as a function
+of positions. For one request and a chain the masks are transformers' own. For a tree, or several requests in one
+pass, that function is asked about the *positions* of rows and slots (position = depth), and what a row's own path
 does not hold is masked: so windows are right whatever the model, and the cache may hold rows in any order.
 """
 

@@ -28,7 +28,7 @@ Call = Callable[[torch.Tensor, torch.Tensor, Any, bool], torch.Tensor]
 
 
 def check_rewindable(model: Any) -> None:
-    """Raises Unsupported for a model whose state after a rejected draft cannot be what it was before, with the reason."""
+    """Raises Unsupported, with the reason, for a model whose state cannot be rewound after a rejected draft."""
     config = model.config.get_text_config(decoder=True)
     kinds = {str(kind) for kind in getattr(config, "layer_types", None) or ()}
     if getattr(model, "_is_stateful", False) or kinds - _ATTENTION:
@@ -38,8 +38,8 @@ def check_rewindable(model: Any) -> None:
             else "recurrent layers"
         )
         raise Unsupported(
-            f"{type(model).__name__} has {found}: their state cannot be rewound after a rejected draft, so the text would "
-            "change; a model with attention in every layer works"
+            f"{type(model).__name__} has {found}: their state cannot be rewound after a rejected draft, so the text "
+            "would change; a model with attention in every layer works"
         )
 
 
@@ -192,7 +192,8 @@ def out_of_memory(name: str, model: Any) -> str:
     else:
         room = f"the device is {device}"
     return (
-        f"out of memory: {name} has {weights / 1e6:,.0f} MB of weights in {str(model.dtype).removeprefix('torch.')}, {room}; "
+        f"out of memory: {name} has {weights / 1e6:,.0f} MB of weights in "
+        f"{str(model.dtype).removeprefix('torch.')}, {room}; "
         "a shorter context, a smaller type or fewer requests may fit"
     )
 
