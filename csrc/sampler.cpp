@@ -48,6 +48,7 @@ const SamplerPasses& passes() {
 }
 
 struct Scratch {
+  std::vector<float> masked;    // a row with -inf for what its mask excludes
   std::vector<float> replaced;  // a row without +inf
   std::vector<float> maxima, sorted_maxima;
   std::vector<Candidate> candidates;
@@ -58,8 +59,13 @@ struct Scratch {
 // One row under one set of parameters.
 class Row {
  public:
-  Row(const float* row, int64_t n, const SamplerSettings& settings, Scratch& scratch)
+  Row(const float* row, int64_t n, const uint32_t* mask, const SamplerSettings& settings, Scratch& scratch)
       : row_(row), n_(n), settings_(settings), scratch_(scratch), log2_scale_(sampling::kLog2E / settings.temperature) {
+    if (mask != nullptr) {
+      scratch_.masked.resize(static_cast<size_t>(n));
+      passes_.masked(row, mask, n, scratch_.masked.data());
+      row_ = scratch_.masked.data();
+    }
     scratch_.maxima.resize(static_cast<size_t>((n + kSamplerBlock - 1) / kSamplerBlock));
     valid_ = passes_.block_maxima(row_, n_, scratch_.maxima.data());
     if (!valid_) return;
@@ -347,16 +353,17 @@ static Scratch& scratch_of_thread() {
   return scratch;
 }
 
-int64_t draw_token(const float* row, int64_t n, const SamplerSettings& settings, const sampling::NoiseKey& key) {
+int64_t draw_token(const float* row, int64_t n, const uint32_t* mask, const SamplerSettings& settings,
+                   const sampling::NoiseKey& key) {
   if (n < 1 || n > kMaxVocab) return -1;
-  Row view(row, n, settings, scratch_of_thread());
+  Row view(row, n, mask, settings, scratch_of_thread());
   if (!view.valid()) return -1;
   return settings.greedy ? view.argmax() : view.draw(key);
 }
 
-bool token_probs(const float* row, int64_t n, const SamplerSettings& settings, double* out) {
+bool token_probs(const float* row, int64_t n, const uint32_t* mask, const SamplerSettings& settings, double* out) {
   if (n < 1 || n > kMaxVocab) return false;
-  Row view(row, n, settings, scratch_of_thread());
+  Row view(row, n, mask, settings, scratch_of_thread());
   if (!view.valid()) return false;
   if (settings.greedy) {
     std::fill(out, out + n, 0.0);

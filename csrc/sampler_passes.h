@@ -15,6 +15,8 @@ constexpr double kSumError = 0x1p-17;
 // `largest` is the row's largest logit, finite; `log2_scale` is log2(e) / temperature. A token's weight is
 // round(2^44 2^((logit - largest) log2_scale)).
 struct SamplerPasses {
+  // Copies a row, with -inf for each token whose bit is 0: bit t % 32 of word t / 32.
+  void (*masked)(const float* row, const uint32_t* mask, int64_t n, float* out);
   // Writes the largest logit of every block; returns false if any logit is NaN.
   bool (*block_maxima)(const float* row, int64_t n, float* maxima);
   // The sum of 2^((logit - largest) log2_scale), which is the weights' over 2^44, within kSumError of itself where only

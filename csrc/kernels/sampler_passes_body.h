@@ -54,6 +54,18 @@ inline void for_each_block(const float* row, int64_t n, F f) {
   f(padded, at);
 }
 
+void masked(const float* row, const uint32_t* mask, int64_t n, float* out) {
+  constexpr float none = -std::numeric_limits<float>::infinity();
+  const I32x16 lanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  int64_t at = 0;
+  for (; at + 16 <= n; at += 16) {
+    const int32_t bits = static_cast<int32_t>(mask[at >> 5] >> (at & 16) & 0xffffu);
+    const F32x16 kept = ((bits >> lanes) & 1) != 0 ? load<F32x16>(row + at) : F32x16{} + none;
+    std::memcpy(out + at, &kept, sizeof kept);
+  }
+  for (; at < n; ++at) out[at] = mask[at >> 5] >> (at & 31) & 1 ? row[at] : none;
+}
+
 bool block_maxima(const float* row, int64_t n, float* maxima) {
   I32x16 nan{};
   for_each_block(row, n, [&](const float* logits, int64_t at) {
@@ -212,8 +224,8 @@ uint64_t contenders_among(const float* logits, const uint32_t* ids, const NoiseK
   return which_could_reach(logits, bounds, largest, log2_scale, best);
 }
 
-constexpr SamplerPasses kPasses{block_maxima, approximate_sum, total_weight,     weights,
-                                divided_weights, at_least,     contenders, contenders_among};
+constexpr SamplerPasses kPasses{masked,          block_maxima, approximate_sum, total_weight,    weights,
+                                divided_weights, at_least,     contenders,      contenders_among};
 
 }  // namespace
 }  // namespace outpace::sampling

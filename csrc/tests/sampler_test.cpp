@@ -66,7 +66,7 @@ TEST(sampler_filters_as_a_sort_would) {
           for (double min_p : {0.0, 0.1}) {
             const SamplerSettings settings{false, 0.7, top_k, top_p, min_p};
             std::vector<double> law(row.size(), -1.0);
-            CHECK(token_probs(row.data(), n, settings, law.data()));
+            CHECK(token_probs(row.data(), n, nullptr, settings, law.data()));
             CHECK(law == sorted_law(row, settings));
           }
         }
@@ -80,7 +80,7 @@ TEST(sampler_draws_only_what_survives) {
   const SamplerSettings settings{false, 1.0, 30, 0.8, 0.05};
   const std::vector<double> law = sorted_law(row, settings);
   for (uint32_t place = 0; place < 300; ++place) {
-    const int64_t token = draw_token(row.data(), 1001, settings, {7, place, 0, 0});
+    const int64_t token = draw_token(row.data(), 1001, nullptr, settings, {7, place, 0, 0});
     CHECK(token >= 0 && law[static_cast<size_t>(token)] > 0);
   }
 }
@@ -88,15 +88,15 @@ TEST(sampler_draws_only_what_survives) {
 TEST(sampler_greedy_takes_the_lowest_of_the_largest) {
   std::vector<float> row(200, 0.0f);
   row[70] = row[130] = 2.0f;
-  CHECK_EQUAL(draw_token(row.data(), 200, {true, 0.0, 0, 1.0, 0.0}, {1, 2, 3, 4}), 70);
+  CHECK_EQUAL(draw_token(row.data(), 200, nullptr, {true, 0.0, 0, 1.0, 0.0}, {1, 2, 3, 4}), 70);
 }
 
 TEST(sampler_refuses_rows_without_a_law) {
   std::vector<float> row(100, -kInf);
-  CHECK_EQUAL(draw_token(row.data(), 100, kPlain, {1, 2, 3, 4}), -1);
+  CHECK_EQUAL(draw_token(row.data(), 100, nullptr, kPlain, {1, 2, 3, 4}), -1);
   row[99] = std::numeric_limits<float>::quiet_NaN();
-  CHECK_EQUAL(draw_token(row.data(), 100, kPlain, {1, 2, 3, 4}), -1);
-  CHECK_EQUAL(draw_token(row.data(), 0, kPlain, {1, 2, 3, 4}), -1);
+  CHECK_EQUAL(draw_token(row.data(), 100, nullptr, kPlain, {1, 2, 3, 4}), -1);
+  CHECK_EQUAL(draw_token(row.data(), 0, nullptr, kPlain, {1, 2, 3, 4}), -1);
 }
 
 TEST(sampler_passes_agree_on_every_instruction_set) {
@@ -115,5 +115,27 @@ TEST(sampler_passes_agree_on_every_instruction_set) {
         CHECK_EQUAL(a.at_least(logits, 1.0f), b.at_least(logits, 1.0f));
       }
     }
+  }
+}
+
+TEST(sampler_mask_is_minus_infinity) {
+  for (const int n : {1, 31, 32, 33, 64, 100, 1001}) {
+    const std::vector<float> row = normal_row(n, 5, true);
+    std::vector<uint32_t> mask(static_cast<size_t>((n + 31) / 32), 0);
+    std::vector<float> masked(row.size(), -kInf);
+    for (size_t i = 0; i < row.size(); i += 1 + i % 7) {
+      mask[i / 32] |= 1u << (i % 32);
+      masked[i] = row[i];
+    }
+    for (const SamplerSettings& settings : {kPlain, SamplerSettings{true, 0, 0, 1, 0}, {false, 0.7, 5, 0.9, 0.01}}) {
+      std::vector<double> law(row.size()), expected(row.size());
+      CHECK(token_probs(row.data(), n, mask.data(), settings, law.data()));
+      CHECK(token_probs(masked.data(), n, nullptr, settings, expected.data()));
+      CHECK(law == expected);
+      CHECK_EQUAL(draw_token(row.data(), n, mask.data(), settings, {1, 2, 3, 4}),
+                  draw_token(masked.data(), n, nullptr, settings, {1, 2, 3, 4}));
+    }
+    std::fill(mask.begin(), mask.end(), 0u);
+    CHECK_EQUAL(draw_token(row.data(), n, mask.data(), kPlain, {1, 2, 3, 4}), -1);
   }
 }
