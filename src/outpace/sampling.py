@@ -1,7 +1,8 @@
 """Where logits become probabilities and tokens: parameters, the plain sampler, and the laws of a round.
 
 The order is one: processors (processors.py: penalties, bias, masks; each row sees the tokens before it), temperature,
-top_k, top_p, min_p. Ties go to the lowest id everywhere. Filters work on integer weights
+top_k, top_p, min_p. A constraint's mask comes last of the processors: what it excludes counts as -inf. Ties go to the
+lowest id everywhere. Filters work on integer weights
 w = round(2^44 e^((logit - max) / temperature)), whose sums are exact in any order, so no implementation can keep a
 different set; a token of weight 0 is never drawn.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,8 @@ else:
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.uint32]
+"""[at least V / 32] a bit for each token that may be drawn: bit t % 32 of word t / 32."""
 
 Processor: TypeAlias = Callable[[Float32Array, Before], Float32Array]
 """(logits [V], every token before the row: committed ones and the node's own path) -> new logits [V].
@@ -86,14 +89,29 @@ class SamplingParams:
         return self.temperature < GREEDY_BELOW or self.top_k == 1
 
 
-class SamplerCore(Protocol):
-    """Draws from rows of logits; `Reference` is the readable one, the native one is fused. Equal to the bit."""
+class Constraint(Protocol):
+    """Which tokens may follow a path; pure functions of it. A path that breaks the constraint is never reached."""
 
-    def draw(self, row: Float32Array, purpose: int, place: int, node: int) -> int:
+    def mask(self, before: Before) -> Mask | None:
+        """Returns the tokens that may come next; None after a path that breaks the constraint, or has ended."""
+        ...
+
+    def allows(self, before: Before, token: int) -> bool:
+        """Returns the token's bit of `mask`, at less cost; True where there is no mask."""
+        ...
+
+
+class SamplerCore(Protocol):
+    """Draws from rows of logits; `Reference` is the readable one, the native one is fused. Equal to the bit.
+
+    mask: tokens without a bit count as -inf; None allows all.
+    """
+
+    def draw(self, row: Float32Array, purpose: int, place: int, node: int, mask: Mask | None = None) -> int:
         """Returns the token with the largest (logit - max) / temperature + Gumbel noise among those that survive."""
         ...
 
-    def probs(self, row: Float32Array) -> Float64Array:
+    def probs(self, row: Float32Array, mask: Mask | None = None) -> Float64Array:
         """Returns [V] w / sum of w after the filters; exactly 0 for a token that cannot be drawn."""
         ...
 
@@ -106,7 +124,8 @@ class Reference:
         self._seed = check_seed(seed)
         self._choice = check_choice(choice)
 
-    def draw(self, row: Float32Array, purpose: int, place: int, node: int) -> int:
+    def draw(self, row: Float32Array, purpose: int, place: int, node: int, mask: Mask | None = None) -> int:
+        row = masked(row, mask)
         weights = self.weights(row)
         survivors = np.flatnonzero(weights)
         if len(survivors) == 1:
@@ -115,8 +134,8 @@ class Reference:
         scaled = self._below_largest(row[survivors]) / self._params.temperature
         return int(survivors[np.argmax(scaled + noise)])
 
-    def probs(self, row: Float32Array) -> Float64Array:
-        weights = self.weights(row)
+    def probs(self, row: Float32Array, mask: Mask | None = None) -> Float64Array:
+        weights = self.weights(masked(row, mask))
         return weights.astype(np.float64) / float(weights.sum())
 
     def weights(self, row: Float32Array) -> Int64Array:
@@ -145,6 +164,19 @@ class Reference:
         return np.where(row == largest, 0.0, below)
 
 
+def masked(row: Float32Array, mask: Mask | None) -> Float32Array:
+    """Returns the row [V] with -inf for every token that the mask excludes. Raises UsageError if it excludes all."""
+    if mask is None:
+        return row
+    bits = np.unpackbits(mask.view(np.uint8), count=len(row), bitorder="little")
+    new = np.where(bits == 1, row, np.float32(-np.inf))
+    if not (new > -math.inf).any() and not np.isnan(new).any():
+        raise UsageError(
+            "no token is left to draw: the grammar allows none that allowed, banned, min_tokens and the model allow"
+        )
+    return new
+
+
 def check_row(row: Float32Array) -> None:
     """Raises UsageError unless the row has 1 to MAX_VOCAB logits, no NaN among them, and not all are -inf."""
     if row.ndim != 1 or not 0 < len(row) <= MAX_VOCAB:
@@ -164,16 +196,16 @@ class Fused:
             params.greedy, params.temperature, params.top_k, params.top_p, params.min_p, check_seed(seed), choice
         )
 
-    def draw(self, row: Float32Array, purpose: int, place: int, node: int) -> int:
-        token = self._native.draw(row, purpose, place, node)
+    def draw(self, row: Float32Array, purpose: int, place: int, node: int, mask: Mask | None = None) -> int:
+        token = self._native.draw(row, purpose, place, node, mask)
         if token < 0:
-            check_row(row)
+            check_row(masked(row, mask))
         return token
 
-    def probs(self, row: Float32Array) -> Float64Array:
+    def probs(self, row: Float32Array, mask: Mask | None = None) -> Float64Array:
         probs = np.empty(len(row), dtype=np.float64)
-        if not self._native.probs(row, probs):
-            check_row(row)
+        if not self._native.probs(row, probs, mask):
+            check_row(masked(row, mask))
         return probs
 
 
@@ -216,12 +248,34 @@ class RowLaw:
         return row
 
 
+class ConstrainedLaw(RowLaw):
+    """A `RowLaw` under a constraint, whose mask is asked for only where it decides."""
+
+    __slots__ = ("_constraint", "_greedy")
+
+    def __init__(self, constraint: Constraint, greedy: bool, *law: Any) -> None:
+        super().__init__(*law)
+        self._constraint, self._greedy = constraint, greedy
+
+    def draw(self) -> int:
+        row = self._processed()
+        if self._greedy:  # the largest of all is the largest of those allowed, if it is one of them
+            token = self._core.draw(row, self._purpose, self._place, self._node)
+            if self._constraint.allows(self._before, token):
+                return token
+        mask = self._constraint.mask(self._before)
+        return self._core.draw(row, self._purpose, self._place, self._node, mask)
+
+    def probs(self) -> Float64Array:
+        return self._core.probs(self._processed(), self._constraint.mask(self._before))
+
+
 class Sampler:
     """A `LawMaker`: the plain sampler of one choice of one request; the target and a drafter use one each.
 
     shares_noise: draws are keyed by absolute position, so that whoever samples there with the same seed uses the same
     Gumbel noise (the rule `coupled` and its drafters). Otherwise they are a drafter's own, keyed by the tokens
-    committed when the round began and the node.
+    committed when the round began and the node. constraint: seen by every row with its own path, after `processors`.
     """
 
     def __init__(
@@ -232,18 +286,21 @@ class Sampler:
         *,
         shares_noise: bool = True,
         processors: Sequence[Processor] = (),
+        constraint: Constraint | None = None,
     ) -> None:
         self.params = params
         self.seed = check_seed(seed)
         self.choice = check_choice(choice)
         self.shares_noise = shares_noise
         self._processors = tuple(processors)
+        self._constraint = constraint
+        self._sees_paths = bool(self._processors) or constraint is not None
         self._core = sampler_core(params, self.seed, self.choice)
 
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[RowLaw]:
         """Returns [N+1] laws: row 0 follows the last committed token, row i + 1 node i."""
         rows: Sequence[Float32Array] = np.asarray(scores.logits, dtype=np.float32)  # type: ignore[assignment]
-        if self._processors:
+        if self._sees_paths:
             return [
                 self._law(row, committed, [draft.tokens[i] for i in draft.path_to(node)], node)
                 for node, row in enumerate(rows, -1)
@@ -269,7 +326,14 @@ class Sampler:
         return self._law(row if self.shares_noise else row.copy(), committed, path, len(path) - 1)
 
     def _law(self, row: Float32Array, committed: Sequence[int], path: Sequence[int], node: int) -> RowLaw:
-        before = Before(committed, path) if self._processors else _NOTHING
-        if self.shares_noise:
-            return RowLaw(self._core, row, Purpose.SAMPLE, len(committed) + len(path), 0, self._processors, before)
-        return RowLaw(self._core, row, Purpose.DRAFT, len(committed), node + 1, self._processors, before)
+        before = Before(committed, path) if self._sees_paths else _NOTHING
+        key = (
+            (Purpose.SAMPLE, len(committed) + len(path), 0)
+            if self.shares_noise
+            else (Purpose.DRAFT, len(committed), node + 1)
+        )
+        if self._constraint is None:
+            return RowLaw(self._core, row, *key, self._processors, before)
+        return ConstrainedLaw(
+            self._constraint, self.params.greedy, self._core, row, *key, self._processors, before
+        )

@@ -143,12 +143,18 @@ class Draft:
             if fits and len(place) <= budget.nodes:
                 depths[node] = depths[parent] + 1
                 place[node] = len(place) - 1
-        kept = [node for node in place if node >= 0]
+        return self.only([node for node in place if node >= 0])
+
+    def only(self, nodes: Sequence[int]) -> Draft:
+        """Returns the draft of these nodes alone, given in their order; the parents of all must be among them."""
+        if len(nodes) == len(self.tokens):
+            return self
+        place = {-1: -1} | {node: i for i, node in enumerate(nodes)}
         return Draft(
-            tuple(self.tokens[node] for node in kept),
-            tuple(place[self.parents[node]] for node in kept),
-            tuple(self.laws[node] for node in kept),
-            sum(node >= self.verified for node in kept),
+            tuple(self.tokens[node] for node in nodes),
+            tuple(place[self.parents[node]] for node in nodes),
+            tuple(self.laws[node] for node in nodes),
+            sum(node >= self.verified for node in nodes),
         )
 
 
@@ -372,6 +378,24 @@ class Observation:
     laws: Sequence[Law]
     scores: Scores
     committed: Sequence[int]
+
+
+class Guide(Protocol):
+    """What one request's output must look like, as far as it concerns drafts; never raises."""
+
+    def forced(self, committed: Sequence[int], room: int) -> Draft:
+        """Returns a chain of at most `room` tokens that leave the sampler next to no choice; empty if there are none.
+
+        It needs no drafter. Whether a token is taken is the rule's to say, as of any draft.
+        """
+        ...
+
+    def fitted(self, draft: Draft, committed: Sequence[int], budget: Budget) -> Draft:
+        """Returns the draft less what cannot be accepted, within the budget.
+
+        A token that was drawn from a law stays: a rule that tests it must see it fail. What follows it goes.
+        """
+        ...
 
 
 class Stopper(Protocol):
