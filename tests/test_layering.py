@@ -30,6 +30,11 @@ FORBIDDEN = {
         *("outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
         *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
     ),
+    "grammar": ("outpace",),
+    "constraint": (
+        *("outpace.models", "outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
+        *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
+    ),
     "drafters": (
         *("outpace.rules", "outpace.decode", "outpace.control", "outpace.targets", "outpace.native"),
         *(
@@ -73,6 +78,7 @@ FORBIDDEN = {
 ALLOWED = {
     "decode": ("outpace.types",),
     "control": ("outpace.types", "outpace.errors"),
+    "grammar": ("outpace.errors",),
 }
 
 # words that must not occur as names: what a part must not even hear of

@@ -10,7 +10,7 @@ import pytest
 import outpace
 
 PUBLIC = [
-    *("Model", "Generation", "Result", "Chunk", "Chat", "SamplingParams", "load"),
+    *("Model", "Generation", "Result", "Chunk", "Chat", "SamplingParams", "load", "JsonSchema", "Regex"),
     *("RULES", "coupled_verify", "rejection_verify"),
     *("OutpaceError", "UsageError", "ContextOverflow", "ModelError", "BadModelFile", "Unsupported"),
     *("TooLarge", "VocabularyMismatch", "ModelNotFound", "MissingExtra"),

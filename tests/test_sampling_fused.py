@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from outpace.errors import UsageError
 from outpace.sampling import MAX_VOCAB, Reference, SamplingParams
 
 _native = pytest.importorskip("outpace._native", reason="the native engine is not installed")
@@ -38,6 +39,19 @@ def rows(chance: np.random.Generator, n: int) -> dict[str, np.ndarray]:
     }
 
 
+def some_mask(chance: np.random.Generator, row: np.ndarray) -> np.ndarray:
+    """Returns a mask that allows few, half or most tokens, one that the row allows among them."""
+    allowed = chance.random(len(row)) < chance.choice([0.02, 0.5, 0.98])
+    allowed[chance.choice(np.flatnonzero(row > -np.inf))] = True
+    words = np.zeros(-(-len(row) // 32), np.uint32)
+    words.view(np.uint8)[: -(-len(row) // 8)] = np.packbits(allowed, bitorder="little")
+    return words
+
+
+def bits(mask: np.ndarray, n: int) -> np.ndarray:
+    return np.unpackbits(mask.view(np.uint8), count=n, bitorder="little")
+
+
 def compare(seed: int, rounds: int) -> None:
     chance = np.random.default_rng(seed)
     for _ in range(rounds):
@@ -53,10 +67,13 @@ def compare(seed: int, rounds: int) -> None:
         for name, logits in rows(chance, n).items():
             row = logits.astype(np.float32)
             place, node = int(chance.integers(1 << 32)), int(chance.integers(1 << 32))
-            for purpose in (0, 2):
-                drawn = readable.draw(row, purpose, place, node), fused.draw(row, purpose, place, node)
-                assert drawn[0] == drawn[1], (name, n, params, key)
-            assert np.array_equal(readable.probs(row), fused.probs(row)), (name, n, params)
+            for mask in (None, some_mask(chance, row)):
+                for purpose in (0, 2):
+                    drawn = [core.draw(row, purpose, place, node, mask) for core in (readable, fused)]
+                    assert drawn[0] == drawn[1], (name, n, params, key)
+                law = readable.probs(row, mask)
+                assert np.array_equal(law, fused.probs(row, mask)), (name, n, params)
+                assert mask is None or not law[bits(mask, n) == 0].any()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -100,3 +117,16 @@ def test_a_strided_row_is_read_as_it_is() -> None:
     rows = np.random.default_rng(4).normal(size=(100, 3)).astype(np.float32)
     params = SamplingParams()
     assert Fused(params, 1, 0).draw(rows[:, 1], 0, 0, 0) == Reference(params, 1, 0).draw(rows[:, 1], 0, 0, 0)
+
+
+def test_a_mask_that_leaves_nothing_is_one_clear_error() -> None:
+    row, nothing = np.array([1.0, 2.0, -np.inf], np.float32), np.array([0b100], np.uint32)
+    for core in (Reference(SamplingParams(), 1, 0), Fused(SamplingParams(), 1, 0)):
+        for ask in (lambda core=core: core.draw(row, 0, 1, 2, nothing), lambda core=core: core.probs(row, nothing)):
+            with pytest.raises(UsageError, match="no token is left to draw"):
+                ask()
+
+
+def test_a_mask_too_short_for_the_row_is_refused() -> None:
+    with pytest.raises(ValueError, match="32 bits"):
+        Fused(SamplingParams(), 1, 0).draw(np.zeros(33, np.float32), 0, 1, 2, np.ones(1, np.uint32))

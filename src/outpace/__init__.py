@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         VocabularyMismatch,
     )
     from outpace.generation import Generation
+    from outpace.grammar import JsonSchema, Regex
     from outpace.result import Chunk, Result
     from outpace.rules import RULES, coupled_verify, rejection_verify
     from outpace.sampling import SamplingParams
@@ -39,6 +40,7 @@ _HOMES = {
         "VocabularyMismatch",
     ),
     "outpace.generation": ("Generation",),
+    "outpace.grammar": ("JsonSchema", "Regex"),
     "outpace.result": ("Chunk", "Result"),
     "outpace.rules": ("RULES", "coupled_verify", "rejection_verify"),
     "outpace.sampling": ("SamplingParams",),
@@ -52,11 +54,13 @@ __all__ = [
     "Chunk",
     "ContextOverflow",
     "Generation",
+    "JsonSchema",
     "MissingExtra",
     "Model",
     "ModelError",
     "ModelNotFound",
     "OutpaceError",
+    "Regex",
     "Result",
     "SamplingParams",
     "TooLarge",

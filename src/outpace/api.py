@@ -16,9 +16,11 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from outpace import models
+from outpace.constraint import GrammarCompiler
 from outpace.control import CostProfile
 from outpace.errors import UsageError, VocabularyMismatch
 from outpace.generation import Generation
+from outpace.grammar import Grammar
 from outpace.options import AUTO, Options, Plan, plan
 from outpace.registry import ENGINES
 from outpace.result import Result
@@ -101,6 +103,7 @@ class Model:
         self.draft = draft
         self.costs = CostProfile()
         self.load_seconds = load_seconds
+        self._compile_grammar = GrammarCompiler(text, target.vocab_size, text.eos_ids | target.eos_ids)
 
     def generate(
         self,
@@ -125,6 +128,7 @@ class Model:
         stop_ids: Sequence[int] = (),
         ignore_eos: bool = False,
         min_tokens: int = 0,
+        grammar: Grammar | None = None,
         drafter: str = AUTO,
         draft_length: int | None = None,
         rule: str = "coupled",
@@ -140,11 +144,12 @@ class Model:
         it. n: texts to generate, choices `choice`, `choice` + 1, ... of the seed; the first is returned and has the
         `others`. logprobs: None, or how many alternatives to list beside each token's log-probability under the
         target's own law. stop: texts that end it, left out of the text. stop_ids: tokens that end it. ignore_eos: the
-        model's own ending tokens do not. min_tokens: nothing ends it before this many tokens. drafter: "auto",
-        "none", "ngram", "model" or a plugin's. draft_length: tokens drafted a round; 0 is plain decoding, None is set
-        from measured costs. rule: "coupled" keeps the seed's text whatever is drafted, "rejection",
-        "block" and "traversal" keep the law; "typical", "lenience" and "lenience-greedy" are lossy, and the result
-        says so. observer: sees each round's laws and scores before it is committed.
+        model's own ending tokens do not. min_tokens: nothing ends it before this many tokens. grammar: a
+        JsonSchema or Regex that the text fits, unless a stop or max_tokens ends it; needs the extra 'structured'.
+        drafter: "auto", "none", "ngram", "model" or a plugin's. draft_length: tokens drafted a round; 0 is plain
+        decoding, None is set from measured costs. rule: "coupled" keeps the seed's text whatever is drafted,
+        "rejection", "block" and "traversal" keep the law; "typical", "lenience" and "lenience-greedy" are lossy, and
+        the result says so. observer: sees each round's laws and scores before it is committed.
         Raises UsageError with all that is wrong in one message, ContextOverflow when the prompt leaves no room.
         """
         wanted = Options(
@@ -167,6 +172,7 @@ class Model:
             stop_ids=tuple(stop_ids),
             ignore_eos=ignore_eos,
             min_tokens=min_tokens,
+            grammar=grammar,
             drafter=drafter,
             draft_length=draft_length,
             rule=rule,
@@ -219,7 +225,7 @@ class Model:
         self._plan(_wanted(options))
 
     def _plan(self, wanted: Options) -> Plan:
-        return plan(wanted, self.target, self.draft, self.costs, self.text.eos_ids)
+        return plan(wanted, self.target, self.draft, self.costs, self.text.eos_ids, self._compile_grammar)
 
     def _generation(self, ids: Sequence[int], wanted: Options, observer: Observer | None) -> Generation:
         return Generation(

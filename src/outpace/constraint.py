@@ -1,7 +1,7 @@
 """Grammars as masks: which tokens may follow a path, which ones are forced, and what of a draft can stand.
 
 The parser is llguidance's, which follows a text token by token and can take tokens back. It is moved to whatever
-path is asked about, so a branch of a draft leaves nothing behind: what is committed is what the next path begins with.
+path is asked about, so a branch of a draft leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ class GrammarCompiler:
         self._vocab_size = vocab_size
         self._eos_ids = frozenset(eos_ids)
         self._tokenizer: LLTokenizer | None = None
-        self._compiled: OrderedDict[Grammar | tuple[type, str], CompiledGrammar] = OrderedDict()
+        self._compiled: OrderedDict[tuple[type, str], CompiledGrammar] = OrderedDict()
 
     def __call__(self, grammar: Grammar) -> CompiledGrammar:
-        """Returns the compiled grammar. Raises MissingExtra without llguidance, UsageError for what cannot be kept."""
+        """Returns the compiled grammar. Raises MissingExtra, or UsageError for what cannot be kept."""
         key = (type(grammar), grammar.text if isinstance(grammar, JsonSchema) else grammar.pattern)
         found = self._compiled.get(key)
         if found is None:
-            found = self._compiled[key] = CompiledGrammar(self._matcher(grammar), self._eos_ids, self._last())
+            matcher = self._matcher(grammar)
+            found = self._compiled[key] = CompiledGrammar(matcher, self._eos_ids, self._last())
         self._compiled.move_to_end(key)
         if len(self._compiled) > REMEMBERED:
             self._compiled.popitem(last=False)
@@ -69,7 +70,7 @@ class GrammarCompiler:
     def _last(self) -> int:
         """Returns the token that most likely ends a text: the model's own EOS."""
         own = self._text.eos_id
-        return own if own in self._eos_ids else min(self._eos_ids)
+        return own if own is not None and own in self._eos_ids else min(self._eos_ids)
 
     def _matcher(self, grammar: Grammar) -> LLMatcher:
         try:
@@ -191,7 +192,7 @@ class GrammarConstraint:
     # the matcher
 
     def _following(self, room: int) -> list[int]:
-        """Returns at most `room` tokens that are forced where the matcher stands, and the EOS that must follow them."""
+        """Returns at most `room` tokens that are forced where the matcher stands, the EOS after them included."""
         tokens = self._matcher.compute_ff_tokens()[:room]
         tokens = tokens[: self._matcher.validate_tokens(tokens)] if tokens else []
         if len(tokens) < room and self._seek(self._consumed + tokens) and self._matcher.is_stopped():
@@ -227,7 +228,7 @@ class GrammarConstraint:
 
 
 class _Tokens:
-    """A vocabulary as llguidance reads it: the bytes of each token; control tokens by name, so that no text has them."""
+    """A vocabulary as llguidance reads it: the bytes of each token; control tokens by name, which no text has."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None

@@ -31,14 +31,16 @@ class Round:
     controller: t.Controller
     stop: t.Stopper
     observer: Callable[[t.Observation], None] | None = None
+    guide: t.Guide = t.UNGUIDED
+    forced: t.Draft = t.EMPTY  # what this round drafts without its drafter
     finish: str | None = None
     fault: str | None = None
 
     def budget(self, load: int = 1) -> t.Budget:
         """Returns what may be drafted now: a draft of n tokens commits up to n + 1."""
-        if self.drafting is None:
-            return t.PLAIN
-        return self.controller.budget(load).clipped(self.limit - len(self.committed) - 1)
+        self.forced = self.guide.forced(self.committed, room := self.limit - len(self.committed) - 1)
+        plain = self.drafting is None or len(self.forced) > 0
+        return t.PLAIN if plain else self.controller.budget(load).clipped(room)
 
     def advance(self, draft: t.Draft, scores: t.Scores, drafted: float, scored: float) -> t.Step:
         """Returns the Step that the scores decide; `drafted` and `scored` are the seconds spent so far."""
@@ -46,9 +48,8 @@ class Round:
         laws = self.laws(scores, self.committed, draft)
         verdict = self.rule(draft, laws, self.noise(len(self.committed)))
         tokens = verdict.tokens(draft)
-        room = self.limit - len(self.committed)
         for keep, token in enumerate(tokens, 1):  # the one cut, before cache, statistics and stream
-            self.finish = self.stop(token) or ("length" if keep >= room else None)
+            self.finish = self.stop(token) or ("length" if len(self.committed) + keep >= self.limit else None)
             if self.finish:
                 verdict, tokens = verdict.cut(keep, draft), tokens[:keep]
                 break
@@ -57,7 +58,8 @@ class Round:
         if self.observer:
             self.observer(t.Observation(step, laws, scores, self.committed))
         self.committed.extend(tokens)
-        self.controller.observe(step)
+        if not self.forced:  # which say nothing of the drafter
+            self.controller.observe(step)
         if self.drafting:
             try:
                 self.drafting.observe(step, scores)
@@ -72,19 +74,19 @@ class Round:
 
 def propose(drafter: t.Drafter, rounds: Sequence[Round], load: int = 0) -> list[t.Draft]:
     """Returns one draft a round; a request whose drafter raises is plain from here on, and its `fault` says why."""
-    load = load or len(rounds)
     try:
-        return _ask(drafter, [(one, one.budget(load)) for one in rounds])
-    except Exception as error:
+        return _ask(drafter, [(one, one.budget(load or len(rounds))) for one in rounds])
+    except Exception as error:  # one request's fault must not reach the others
         if len(rounds) == 1:
             rounds[0].drop_drafter(error)
-    return [propose(drafter, [one], load)[0] for one in rounds]  # one request's fault must not reach the others
+    return [propose(drafter, [one], load or len(rounds))[0] for one in rounds]
 
 
 def _ask(drafter: t.Drafter, budgets: Sequence[tuple[Round, t.Budget]]) -> list[t.Draft]:
     work = [(one.drafting, budget) for one, budget in budgets if one.drafting and budget.depth]
     drafts = iter(drafter.propose_many(work)) if work else iter(())
-    return [next(drafts).fitting(b, one.vocab_size) if b.depth else t.EMPTY for one, b in budgets]
+    fitted = ((next(drafts) if b.depth else t.EMPTY).fitting(b, one.vocab_size) for one, b in budgets)
+    return [one.forced or one.guide.fitted(d, one.committed, b) for d, (one, b) in zip(fitted, budgets, strict=True)]
 
 
 def generate(one: Round, target: t.Target, drafter: t.Drafter) -> Generator[t.Step, None, None]:

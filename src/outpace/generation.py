@@ -14,7 +14,7 @@ from outpace.processors import Adjuster
 from outpace.result import Chunk, Result, Seconds, without_laws
 from outpace.sampling import Sampler
 from outpace.text import Text, TextStream
-from outpace.types import Observation, Prompt, Step, Target
+from outpace.types import UNGUIDED, Observation, Prompt, Step, Target
 
 
 class Ending:
@@ -90,8 +90,17 @@ class Generation(Iterator[Chunk]):
         target, plan, prompt = self._target, self.plan, Prompt(self._ids)
         processors = () if plan.adjustments.idle else (Adjuster(plan.adjustments, len(self._ids)),)
 
+        constraint = plan.grammar.start(len(self._ids), plan.forced) if plan.grammar else None
+
         def sampler(shares_noise: bool) -> Sampler:
-            return Sampler(plan.params, plan.seed, plan.choice, shares_noise=shares_noise, processors=processors)
+            return Sampler(
+                plan.params,
+                plan.seed,
+                plan.choice,
+                shares_noise=shares_noise,
+                processors=processors,
+                constraint=constraint,
+            )
 
         laws = sampler(True)
         session, context = target.open(prompt, plan.drafter.taps)
@@ -117,6 +126,7 @@ class Generation(Iterator[Chunk]):
             controller=plan.controller,
             stop=self._ending,
             observer=observer,
+            guide=constraint if constraint and plan.forced else UNGUIDED,
         )
 
     def __next__(self) -> Chunk:

@@ -57,9 +57,7 @@ class JsonSchema:
 
     def __post_init__(self) -> None:
         found = self.parsed
-        counted = 0
-        for place, value, depth in places(found):
-            counted += 1
+        for counted, (place, value, depth) in enumerate(places(found), 1):
             if depth > MAX_DEPTH:
                 raise UsageError(f"a JSON schema may nest {MAX_DEPTH} deep, got more at {place[:80]}")
             if counted > MAX_VALUES:

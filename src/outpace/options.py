@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from outpace.control import CostProfile, FixedController, MeasuredController
-from outpace.errors import OutpaceError, UsageError
+from outpace.constraint import CompiledGrammar
+from outpace.control import LONGEST, CostProfile, FixedController, MeasuredController
+from outpace.errors import MissingExtra, OutpaceError, UsageError
+from outpace.grammar import Grammar, JsonSchema, Regex
 from outpace.noise import check_choice
 from outpace.processors import Adjustments, check_ids
 from outpace.registry import DRAFTERS, RULES
@@ -49,6 +51,7 @@ class Options:
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     min_tokens: int = 0
+    grammar: Grammar | None = None
     drafter: str = AUTO
     draft_length: int | None = None
     rule: str = "coupled"
@@ -62,7 +65,8 @@ class Options:
 class Plan:
     """The parts that options name, made and found to fit together.
 
-    endings: tokens that end the text. reason: why this drafter.
+    endings: tokens that end the text. reason: why this drafter. forced: tokens that a grammar forces and that are
+    drafted at once, 0 in plain decoding.
     """
 
     params: SamplingParams
@@ -75,6 +79,8 @@ class Plan:
     controller: Controller
     reason: str
     reproducible: bool
+    grammar: CompiledGrammar | None = None
+    forced: int = 0
 
 
 class _Problems:
@@ -84,9 +90,11 @@ class _Problems:
         self.found: list[str] = []
 
     def attempt(self, make: Callable[[], T]) -> T | None:
-        """Returns what `make` returns, or None after noting its error."""
+        """Returns what `make` returns, or None after noting its error. A missing extra is all there is to say."""
         try:
             return make()
+        except MissingExtra:
+            raise
         except OutpaceError as error:
             self.found.append(str(error))
             return None
@@ -98,8 +106,9 @@ def plan(
     draft: Target | None,
     profile: CostProfile,
     eos_ids: frozenset[int] = frozenset(),
+    compile_grammar: Callable[[Grammar], CompiledGrammar] | None = None,
 ) -> Plan:
-    """Returns the plan. eos_ids: those of the text side, beside the target's.
+    """Returns the plan. eos_ids: those of the text side, beside the target's. compile_grammar: for its vocabulary.
 
     Raises UsageError with every problem and its remedy, in one message.
     """
@@ -117,12 +126,27 @@ def plan(
     drafter: Drafter | None = problems.attempt(lambda: DRAFTERS.get(name)(target, draft))
     if drafter and rule:
         problems.found += _misfits(target, drafter, rule)
+    grammar = problems.attempt(lambda: _grammar(options, compile_grammar))
     controller = problems.attempt(lambda: _controller(options, name, drafter, profile))
     if problems.found or not (params and adjustments and rule and drafter and controller):
         raise UsageError("; ".join(problems.found))
     fixed = options.draft_length is not None or name == "none"
     reproducible = rule.shares_noise or fixed or (params.greedy and rule.lossless)
-    return Plan(params, adjustments, endings, seed, options.choice, rule, drafter, controller, reason, reproducible)
+    longest = 0 if name == "none" else LONGEST if options.draft_length is None else options.draft_length
+    return Plan(
+        params,
+        adjustments,
+        endings,
+        seed,
+        options.choice,
+        rule,
+        drafter,
+        controller,
+        reason,
+        reproducible,
+        grammar,
+        longest if grammar else 0,
+    )
 
 
 def _miscounts(options: Options, vocab_size: int) -> list[str]:
@@ -153,6 +177,20 @@ def _adjustments(options: Options, endings: frozenset[int], vocab_size: int) -> 
     )
     made.check(vocab_size)
     return made
+
+
+def _grammar(
+    options: Options, compile_grammar: Callable[[Grammar], CompiledGrammar] | None
+) -> CompiledGrammar | None:
+    if options.grammar is None:
+        return None
+    if not isinstance(options.grammar, JsonSchema | Regex):
+        raise UsageError(f"grammar must be a JsonSchema or a Regex, got {type(options.grammar).__name__}")
+    if options.ignore_eos:
+        raise UsageError("a grammar says where the text ends, and ignore_eos that it goes on: leave one of them out")
+    if compile_grammar is None:
+        raise UsageError("a grammar needs the model's vocabulary, which is not at hand here")
+    return compile_grammar(options.grammar)
 
 
 def _choice(options: Options, draft: Target | None) -> tuple[str, str]:

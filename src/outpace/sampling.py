@@ -334,6 +334,4 @@ class Sampler:
         )
         if self._constraint is None:
             return RowLaw(self._core, row, *key, self._processors, before)
-        return ConstrainedLaw(
-            self._constraint, self.params.greedy, self._core, row, *key, self._processors, before
-        )
+        return ConstrainedLaw(self._constraint, self.params.greedy, self._core, row, *key, self._processors, before)

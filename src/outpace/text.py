@@ -30,7 +30,11 @@ _MARKS = [chr(point) for point in (*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF8FF
 
 
 class Text:
-    """A tokenizer and chat template. eos_ids: those that end a generation. prefix: those before every prompt."""
+    """A tokenizer and chat template.
+
+    eos_ids: those that end a generation; eos_id: the one that the model itself names, if any. prefix: those before
+    every prompt.
+    """
 
     def __init__(self, model: TokenModel, eos_ids: frozenset[int] = frozenset()) -> None:
         self._tokenizer = model.tokenizer
@@ -48,6 +52,7 @@ class Text:
         self._user_defined = SpecialTokens([tokens[id] for id in plain])
         self._special = SpecialTokens(self._ids)
         self._pieces: dict[int, bytes] = {}
+        self.eos_id = self._ids.get(model.names.get("eos_token", ""))
 
     @staticmethod
     def from_weights(file: WeightFile) -> Text:

@@ -398,6 +398,19 @@ class Guide(Protocol):
         ...
 
 
+class Unguided:
+    """The `Guide` of a request whose output may be anything."""
+
+    def forced(self, committed: Sequence[int], room: int) -> Draft:
+        return EMPTY
+
+    def fitted(self, draft: Draft, committed: Sequence[int], budget: Budget) -> Draft:
+        return draft
+
+
+UNGUIDED = Unguided()
+
+
 class Stopper(Protocol):
     """One request's end: EOS, stop ids, stop strings."""
 

@@ -304,3 +304,30 @@ def test_the_defaults_are_those_of_the_python_face() -> None:
 def test_the_help_names_every_drafter_and_rule() -> None:
     text = CliRunner().invoke(app, ["generate", "--help"]).output
     assert all(name in text for name in (*DRAFTERS.own, *RULES.own))
+
+
+def test_a_regex_and_a_schema_shape_the_text(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("llguidance")
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "array", "items": {"enum": [1, "two"]}, "minItems": 2, "maxItems": 2}')
+    items = json.loads(run("generate", "ab", *FAST, "--max-tokens", "99", "--json-schema", str(file)).stdout)
+    assert len(items) == 2
+    assert set(items) <= {1, "two"}
+    assert run("generate", "ab", *FAST, "--regex", "(up|down)wards").stdout in ("upwards\n", "downwards\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--regex", "a", "--json-schema", "x.json"], "leave one of them out"),
+        (["--json-schema", "nowhere.json"], "No such file"),
+        (["--json-schema", __file__], "is not JSON"),
+        (["--regex", ""], "1 to 4096 characters"),
+        (["--regex", "a", "--ignore-eos"], "ignore_eos"),
+    ],
+)
+def test_a_wrong_grammar_is_one_line(run: Run, options: list[str], message: str) -> None:
+    done = run("generate", "ab", *FAST, *options)
+    assert done.exit_code != 0
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1

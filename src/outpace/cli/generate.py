@@ -125,6 +125,8 @@ def generate(
     stop_id: options.StopId = None,
     ignore_eos: options.IgnoreEos = False,
     min_tokens: options.MinTokens = 0,
+    json_schema: options.SchemaFile = None,
+    regex: options.RegexPattern = None,
     show_draft: options.ShowDraft = False,
     compare: Annotated[
         bool,
@@ -173,6 +175,7 @@ def generate(
         "stop_ids": tuple(stop_id or ()),
         "ignore_eos": ignore_eos,
         "min_tokens": min_tokens,
+        "grammar": options.grammar(json_schema, regex),
     }
     settings["drafter"] = options.chosen_drafter(drafter, draft, draft_length, no_speculation)
     show = Show(as_json=as_json, draft=show_draft, compare=compare, trace=options.trace_file(trace))
@@ -386,6 +389,6 @@ def _sampling(settings: dict[str, Any]) -> Iterator[str]:
     ):
         if settings[name] != off:
             yield f"{name} {settings[name]}"
-    for name in ("logit_bias", "banned", "allowed", "stop_ids"):
+    for name in ("logit_bias", "banned", "allowed", "stop_ids", "grammar"):
         if settings[name]:
             yield f"{name} {settings[name]}"

@@ -15,6 +15,7 @@ from outpace.errors import UsageError
 
 if TYPE_CHECKING:
     import outpace.api
+    from outpace.grammar import Grammar
 
 EMBEDDED = "smollm2-135m"
 """The default model; what `outpace.api` calls so, without importing it for the sake of a help page."""
@@ -288,6 +289,26 @@ MinTokens: TypeAlias = Annotated[
     int,
     typer.Option("--min-tokens", metavar="N", rich_help_panel=SAMPLING, help="Do not end before this many tokens."),
 ]
+SchemaFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--json-schema",
+        metavar="FILE",
+        rich_help_panel=SAMPLING,
+        show_default="any text",
+        help="The text is one JSON value that this JSON schema admits.",
+    ),
+]
+RegexPattern: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--regex",
+        metavar="PATTERN",
+        rich_help_panel=SAMPLING,
+        show_default="any text",
+        help="The whole text matches this regular expression.",
+    ),
+]
 Logprobs: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -369,6 +390,26 @@ def token_biases(arguments: list[str] | None) -> dict[int, float]:
             raise UsageError(f"--logit-bias names token {token} twice: leave one of them out")
         biases[token] = bias
     return biases
+
+
+def grammar(schema_file: str | None, pattern: str | None) -> Grammar | None:
+    """Returns what the text must look like. Raises UsageError for both at once, and for a file that has no schema."""
+    from outpace.grammar import MAX_SCHEMA, JsonSchema, Regex
+
+    if schema_file is not None and pattern is not None:
+        raise UsageError("--json-schema and --regex each say what the whole text is: leave one of them out")
+    if pattern is not None:
+        return Regex(pattern)
+    if schema_file is None:
+        return None
+    try:
+        with Path(schema_file).open("rb") as file:
+            text = file.read(4 * MAX_SCHEMA + 1).decode()  # UTF-8 has up to four bytes a character
+    except OSError as error:
+        raise UsageError(f"--json-schema {schema_file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--json-schema {schema_file} is not UTF-8: byte {error.start}") from None
+    return JsonSchema(text)
 
 
 def checked_threads(threads: int) -> int:
