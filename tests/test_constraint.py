@@ -7,6 +7,7 @@ import random
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +18,15 @@ import outpace
 import outpace.options
 from fakes import FakeDrafter, scripted
 from outpace import JsonSchema, Regex
-from outpace.constraint import GrammarConstraint
+from outpace.constraint import GrammarCompiler, GrammarConstraint
 from outpace.control import FixedController
 from outpace.errors import MissingExtra, UsageError
 from outpace.generation import Generation
+from outpace.native.gguf import open_gguf
 from outpace.processors import Before
+from outpace.text import Text
 from outpace.types import EMPTY, Budget, Draft
+from outpace.vocabulary import Kind
 
 pytest.importorskip("llguidance", reason="the extra 'structured' is not installed")
 jsonschema = pytest.importorskip("jsonschema")
@@ -270,3 +274,27 @@ def test_choices_and_requests_do_not_share_a_state(native: outpace.Model) -> Non
     for choice in result.choices:
         jsonschema.validate(json.loads(choice.text), PERSON)
         assert native.generate(PROMPT, choice=choice.choice, **options).tokens == choice.tokens
+
+
+@pytest.mark.parametrize(
+    "file",
+    [pytest.param("embedded_model", marks=pytest.mark.embedded), pytest.param("real_draft", marks=pytest.mark.real)],
+)
+def test_real_vocabularies_spell_json_and_keep_their_special_tokens_out(
+    file: str, request: pytest.FixtureRequest
+) -> None:
+    with closing(open_gguf(request.getfixturevalue(file))) as weights:
+        text, rows = Text.from_weights(weights), weights.config.vocab_size
+    compile_grammar = GrammarCompiler(text, rows, text.eos_ids)
+    one = compile_grammar(JsonSchema(PERSON | {"required": ["name"]})).start(0, 15)
+    output = text.encode('{"name": "Zoë <"}', special=False)
+    special = {*text.vocabulary.of_kind(Kind.CONTROL), *text.vocabulary.of_kind(Kind.UNUSED)}
+    for cut in range(len(output) + 1):
+        mask = one.mask(Before(output[:cut]))
+        assert mask is not None
+        bits = np.unpackbits(mask.view(np.uint8), count=rows, bitorder="little")
+        ids = set(np.flatnonzero(bits).tolist())
+        assert ids & special == (text.eos_ids if cut == len(output) else set())
+        assert cut == len(output) or output[cut] in ids
+        assert all(text.piece(token) for token in ids - special)
+    assert one.forced([], 15).tokens == tuple(text.encode('{"name":', special=False))

@@ -27,13 +27,13 @@ def overlap(target_probs: Probs, draft_probs: Probs) -> float:
     Leviathan et al. Theorem 3.5; Chen et al. (arXiv 2302.01318) Theorem 1 uses the same test. No rule that looks
     at one drafted token accepts more often.
     """
-    p, q = _laws(target_probs, draft_probs)
+    p, q = laws_of_one_vocabulary(target_probs, draft_probs)
     return _probability(np.minimum(p, q).sum())
 
 
 def total_variation(target_probs: Probs, draft_probs: Probs) -> float:
     """Returns TV(p, q) = 1/2 sum_v |p_v - q_v|, in [0, 1]; D_LK of Leviathan et al. Definition 3.2."""
-    p, q = _laws(target_probs, draft_probs)
+    p, q = laws_of_one_vocabulary(target_probs, draft_probs)
     return _probability(0.5 * np.abs(p - q).sum())
 
 
@@ -45,7 +45,7 @@ def coupled_acceptance(target_probs: Probs, draft_probs: Probs) -> float:
     E_w > E_v m_w for every other w, m_w = max(p_w / p_v, q_w / q_v); integrate exp(-E_v (1 + sum m_w)) over E_v.
     The lower bound is that of the Gumbel coupling (Daliri, Musco, Suresh, arXiv 2408.07978). Exact, O(V log V).
     """
-    p, q = _laws(target_probs, draft_probs)
+    p, q = laws_of_one_vocabulary(target_probs, draft_probs)
     shared = (p > 0.0) & (q > 0.0)
     if not shared.any():
         return 0.0
@@ -64,7 +64,7 @@ def independent_acceptance(target_probs: Probs, draft_probs: Probs) -> float:
 
     With q a point mass (an n-gram, a greedy draft) it is p at the drafted token, and no rule does better.
     """
-    p, q = _laws(target_probs, draft_probs)
+    p, q = laws_of_one_vocabulary(target_probs, draft_probs)
     return _probability((p * q).sum())
 
 
@@ -75,7 +75,7 @@ def lenient_acceptance(target_probs: Probs, draft_probs: Probs, lenience: float)
     """
     if not 0.0 < lenience <= 1.0:
         raise UsageError(f"lenience must be in (0, 1], got {lenience}: 1 is lossless")
-    p, q = _laws(target_probs, draft_probs)
+    p, q = laws_of_one_vocabulary(target_probs, draft_probs)
     with np.errstate(over="ignore"):  # the minimum takes q there
         return _probability(np.minimum(p / lenience, q).sum())
 
@@ -108,7 +108,7 @@ def _expected_accepted(laws: Laws, draft_length: int, keep: Callable[[float, flo
     def from_prefix(prefix: tuple[int, ...], alive: float) -> float:
         if len(prefix) == draft_length:
             return 0.0
-        p, q = _laws(*laws(prefix))
+        p, q = laws_of_one_vocabulary(*laws(prefix))
         expected = 0.0
         with np.errstate(over="ignore"):  # both rules cap the ratio at 1
             ratios = np.divide(p, q, out=np.zeros_like(p), where=q > 0.0)
@@ -120,7 +120,8 @@ def _expected_accepted(laws: Laws, draft_length: int, keep: Callable[[float, flo
     return from_prefix((), 1.0)
 
 
-def _laws(target_probs: Probs, draft_probs: Probs) -> tuple[Float64, Float64]:
+def laws_of_one_vocabulary(target_probs: Probs, draft_probs: Probs) -> tuple[Float64, Float64]:
+    """Returns both laws [V] in float64, summing to 1. Raises UsageError for what is none, or of two sizes."""
     p, q = _law("target_probs", target_probs), _law("draft_probs", draft_probs)
     if p.shape != q.shape:
         raise UsageError(

@@ -1,0 +1,1 @@
+"""Acceptance lines of the rules, the parameters and the audit, one file a theme."""
