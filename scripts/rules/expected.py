@@ -56,7 +56,7 @@ def expected() -> Iterator[Outcome]:
     """Pooled over every place of every text where a chain of the length has its laws; rules and draws integrated out.
 
     What is sampled is the contexts alone: two prompts a task and two of code, each with a text that the target drew.
-    At each place the expectation over drafts is that of theory/chains.py: only the tokens between the chain's laws are
+    At each place the expectation over drafts is that of theory/chains.py: only the tokens between a chain's laws are
     the recorded ones.
     """
     model = load(TARGET, DRAFT)
