@@ -73,7 +73,7 @@ def expected() -> Iterator[Outcome]:
                 sums[length] += (one.rejection, one.block, one.coupled)
                 counts[length] += 1
     for length in LENGTHS:
-        rejection, block, coupled = sums[length] / counts[length]
+        rejection, block, coupled = map(float, sums[length] / counts[length])
         beside = f", {ANCHORS}" if length == 1 else ""
         yield Outcome(f"draft length {length}: accepted under rejection, block, coupled",
                       f"{rejection:.3f}, {block:.3f}, {coupled:.3f}", f"reported{beside}", True,
