@@ -20,6 +20,7 @@ from fakes import FakeDrafter, scripted
 from outpace import JsonSchema, Regex
 from outpace.constraint import GrammarCompiler, GrammarConstraint
 from outpace.control import FixedController
+from outpace.decode import propose
 from outpace.errors import MissingExtra, UsageError
 from outpace.generation import Generation
 from outpace.native.gguf import open_gguf
@@ -298,3 +299,18 @@ def test_real_vocabularies_spell_json_and_keep_their_special_tokens_out(
         assert cut == len(output) or output[cut] in ids
         assert all(text.piece(token) for token in ids - special)
     assert one.forced([], 15).tokens == tuple(text.encode('{"name":', special=False))
+
+
+def test_requests_with_and_without_a_grammar_share_a_pass(native: outpace.Model) -> None:
+    grammars = (JsonSchema(PERSON), None, Regex("[a-f]{9}(up|down)wards"))
+    options: dict[str, Any] = {"raw": True, "temperature": 1.0, "seed": 5, "max_tokens": 60, "draft_length": 3}
+    alone = [native.generate(PROMPT, grammar=grammar, **options).tokens for grammar in grammars]
+    requests = [native.stream(PROMPT, grammar=grammar, **options) for grammar in grammars]
+    while active := [request for request in requests if not request.round.finish]:
+        drafts = propose(active[0].plan.drafter, [request.round for request in active])
+        work = [(request.round.session, draft) for request, draft in zip(active, drafts, strict=True)]
+        for request, draft, scores in zip(active, drafts, native.target.score_many(work), strict=True):
+            request.take(request.round.advance(draft, scores, 0.0, 0.0, sum(len(d) + 1 for d in drafts)))
+    for request in requests:
+        request.close()
+    assert [request.result().tokens for request in requests] == alone

@@ -81,7 +81,7 @@ class GrammarCompiler:
             raise UsageError("a grammar needs a model with a token that ends a text, and this one names none")
         if self._tokenizer is None:
             self._tokenizer = llguidance.LLTokenizer(
-                _Tokens(self._text, self._vocab_size, min(self._eos_ids)),  # type: ignore[arg-type]
+                _Tokens(self._text, self._vocab_size, self._eos_ids),  # type: ignore[arg-type]
                 n_vocab=self._vocab_size,
                 eos_token=sorted(self._eos_ids),
                 slices=llguidance.LLTokenizer.json_slices(),
@@ -233,11 +233,13 @@ class _Tokens:
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, text: Text, vocab_size: int, eos_id: int) -> None:
+    def __init__(self, text: Text, vocab_size: int, eos_ids: frozenset[int]) -> None:
         vocabulary = text.vocabulary
         self._text = text
-        self.eos_token_id = eos_id
-        self.special_token_ids = [*vocabulary.of_kind(Kind.CONTROL), *vocabulary.of_kind(Kind.UNKNOWN)]
+        self.eos_token_id = min(eos_ids)
+        # An EOS ends the text whatever its kind, so it is never part of one.
+        named = {*vocabulary.of_kind(Kind.CONTROL), *vocabulary.of_kind(Kind.UNKNOWN), *eos_ids}
+        self.special_token_ids = sorted(id for id in named if id < len(vocabulary))
         self.tokens = [text.piece(id) for id in range(vocab_size)]
         for id in self.special_token_ids:
             self.tokens[id] = vocabulary.tokens[id].encode(errors="replace")
