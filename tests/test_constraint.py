@@ -310,7 +310,7 @@ def test_requests_with_and_without_a_grammar_share_a_pass(native: outpace.Model)
         drafts = propose(active[0].plan.drafter, [request.round for request in active])
         work = [(request.round.session, draft) for request, draft in zip(active, drafts, strict=True)]
         for request, draft, scores in zip(active, drafts, native.target.score_many(work), strict=True):
-            request.take(request.round.advance(draft, scores, 0.0, 0.0, sum(len(d) + 1 for d in drafts)))
+            request.take(request.round.advance(draft, scores, 0.0, 0.0))
     for request in requests:
         request.close()
     assert [request.result().tokens for request in requests] == alone
