@@ -301,16 +301,14 @@ def test_real_vocabularies_spell_json_and_keep_their_special_tokens_out(
     assert one.forced([], 15).tokens == tuple(text.encode('{"name":', special=False))
 
 
-def test_requests_with_and_without_a_grammar_share_a_pass(native: outpace.Model) -> None:
-    grammars = (JsonSchema(PERSON), None, Regex("[a-f]{9}(up|down)wards"))
-    options: dict[str, Any] = {"raw": True, "temperature": 1.0, "seed": 5, "max_tokens": 60, "draft_length": 3}
-    alone = [native.generate(PROMPT, grammar=grammar, **options).tokens for grammar in grammars]
-    requests = [native.stream(PROMPT, grammar=grammar, **options) for grammar in grammars]
-    while active := [request for request in requests if not request.round.finish]:
-        drafts = propose(active[0].plan.drafter, [request.round for request in active])
-        work = [(request.round.session, draft) for request, draft in zip(active, drafts, strict=True)]
-        for request, draft, scores in zip(active, drafts, native.target.score_many(work), strict=True):
-            request.take(request.round.advance(draft, scores, 0.0, 0.0))
+def test_requests_with_and_without_a_grammar_are_drafted_for_together(native: outpace.Model) -> None:
+    grammars = (Regex("forced"), None, Regex("[a-f]{9}"))
+    options: dict[str, Any] = {"raw": True, "drafter": "ngram", "draft_length": 3}
+    requests = [native.stream("abc abc abc ", grammar=grammar, **options) for grammar in grammars]
+    together = propose(requests[0].plan.drafter, [request.round for request in requests])
+    alone = [propose(request.plan.drafter, [request.round])[0] for request in requests]
+    assert [draft.tokens for draft in together] == [draft.tokens for draft in alone]
+    assert together[0].tokens == tuple(native.text.encode("forced", special=False)[:3])
+    assert together[1].tokens
     for request in requests:
         request.close()
-    assert [request.result().tokens for request in requests] == alone
