@@ -18,6 +18,8 @@ import outpace
 import outpace.options
 from fakes import FakeDrafter, scripted
 from outpace import JsonSchema, Regex
+from outpace.audit import enumerate as enumerate_rules
+from outpace.audit.drafting import chain_from, choosing
 from outpace.constraint import GrammarCompiler, GrammarConstraint
 from outpace.control import FixedController
 from outpace.decode import propose
@@ -312,3 +314,44 @@ def test_requests_with_and_without_a_grammar_are_drafted_for_together(native: ou
     assert together[1].tokens
     for request in requests:
         request.close()
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block", "traversal", "coupled"])
+def test_cutting_a_draft_keeps_the_law_and_dropping_what_was_drawn_would_not(
+    native: outpace.Model, rule: str
+) -> None:
+    one = constraint(native, Regex("(ab|ba|bc|ca)[abc]{8}"))
+    ids = [native.text.encode(char, special=False)[-1] for char in "abc"]
+    wide = Budget(3, 3)
+
+    def target_of(seed: int) -> enumerate_rules.Table:
+        def law(tokens: tuple[int, ...]) -> Any:
+            masses = [int(12 * p) + 1 for p in enumerate_rules.random_table(seed)(tokens)]
+            path = [ids[token] for token in tokens]
+            legal = [one.allows(Before(path), id) for id in ids]
+            return enumerate_rules.fractions([mass * may for mass, may in zip(masses, legal, strict=True)])
+
+        return law
+
+    def cut(drafting: enumerate_rules.Drafting, drops: bool) -> enumerate_rules.Drafting:
+        def draft(uniforms: Any, committed: tuple[int, ...], size: int) -> Draft:
+            made = drafting(uniforms, committed, size)
+            spelt = replace(
+                made, tokens=tuple(ids[t] for t in made.tokens), laws=(None,) * size if drops else made.laws
+            )
+            fitted = one.fitted(spelt, [ids[t] for t in committed], wide)
+            tokens = tuple(ids.index(t) for t in fitted.tokens)
+            laws = (*made.laws, None, None, None)[: len(tokens)]
+            return Draft(tokens, fitted.parents, laws)
+
+        return draft
+
+    worst = 0
+    for seed in range(5):
+        target, drawn = target_of(seed), chain_from(enumerate_rules.random_table(seed + 50))
+        exact = enumerate_rules.joint(target, 2)
+        for drafting in (cut(drawn, False), cut(choosing(lambda tokens: (len(tokens) + 1) % 3), False)):
+            assert enumerate_rules.emitted(outpace.RULES[rule], target, drafting, [2], 2) == exact
+        dropped = enumerate_rules.emitted(outpace.RULES[rule], target, cut(drawn, True), [2], 2)
+        worst = max(worst, enumerate_rules.total_variation(dropped, exact))
+    assert (worst > 0.01) == (rule != "coupled")
