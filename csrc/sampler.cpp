@@ -11,6 +11,7 @@
 #include <limits>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -81,9 +82,11 @@ class Row {
     return static_cast<uint32_t>(std::find(row_ + block * kSamplerBlock, row_ + n_, largest_) - row_);
   }
 
+  bool limits_k() const { return settings_.top_k > 0 && settings_.top_k < n_; }
+
   // Whether every token of positive weight survives, so that no candidates are gathered.
   bool unfiltered() const {
-    return (settings_.top_k == 0 || settings_.top_k >= n_) && settings_.top_p >= 1 && settings_.min_p <= 0;
+    return !limits_k() && settings_.top_p >= 1 && settings_.min_p <= 0;
   }
 
   // Leaves the survivors of the filters in the scratch's candidates, in no order, with their weights.
@@ -120,6 +123,14 @@ class Row {
     return static_cast<float>(std::max<double>(logit - slack, std::numeric_limits<float>::lowest()));
   }
 
+  // What min_p, or being drawn at all, asks of a weight; and an exponent of 2 that is surely less.
+  int64_t least_weight() const {
+    return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(settings_.min_p * sampling::kUnitWeight)));
+  }
+  double lowest_exponent() const {
+    return settings_.min_p > 0 ? std::max(kNegligible, std::log2(settings_.min_p / 2)) : kNegligible;
+  }
+
   // Appends the tokens whose logits lie in [from, below), or [from, inf], and returns the sum of their weights.
   int64_t gather(float from, float below);
   void keep_largest(int64_t k);
@@ -127,10 +138,18 @@ class Row {
   // do not. Returns the sum of [first, end) as kept but for its last.
   int64_t keep_reaching(size_t first, int64_t enough);
   static void narrow(std::span<Candidate>& range, int64_t& before, int64_t enough);
-  // Gathers the prefix of the row that reaches `enough`, less tokens that are surely below 2^lowest. Returns the
-  // largest sum that would have been too little for it.
-  int64_t gather_reaching(int64_t enough, double lowest);
-  void gather_top_p(double lowest);
+  // Gathers bands of tokens until they reach `enough`, less tokens that are surely below 2^lowest. Returns how many
+  // candidates came before the last band, if that was needed to reach it, and their sum.
+  std::pair<size_t, int64_t> gather_bands(int64_t enough, double lowest);
+  // What the weights of a prefix must reach for top_p: at least and at most, without the exact sum of all weights.
+  std::pair<int64_t, int64_t> bounds_of_enough() const;
+  int64_t exactly_enough() const {
+    return enough_of(static_cast<double>(passes_.total_weight(row_, n_, largest_, log2_scale_)));
+  }
+  void gather_top_p();
+  // The winner of those that top_p keeps, whose end need not be found: a winner is kept if those before it do not reach
+  // enough; if they do, those before it contend again.
+  void contest_top_p(uint64_t likeliest, const NoiseKey& noise);
   int64_t enough_of(double total) const {  // an upper end may pass the 63 bits that a true total keeps to
     return static_cast<int64_t>(std::clamp(std::ceil(total * settings_.top_p), 1.0, 0x1.fffffffffffffp62));
   }
@@ -220,7 +239,7 @@ int64_t Row::keep_reaching(size_t first, int64_t enough) {
   return before;
 }
 
-int64_t Row::gather_reaching(int64_t enough, double lowest) {
+std::pair<size_t, int64_t> Row::gather_bands(int64_t enough, double lowest) {
   int64_t before = 0;
   float below = kInfinity;
   // Bands of falling probability; the head of a language model's law is in the first two.
@@ -229,30 +248,52 @@ int64_t Row::gather_reaching(int64_t enough, double lowest) {
     const float from = logit_at(std::max(exponent, lowest));
     const size_t first = scratch_.candidates.size();
     const int64_t sum = gather(from, below);
-    if (before + sum >= enough) return before + keep_reaching(first, enough - before);
+    if (before + sum >= enough) return {first, before};
     before += sum;
-    if (exponent <= lowest) return before;
+    if (exponent <= lowest) return {scratch_.candidates.size(), before};
     below = from;
     exponent -= 2;
   }
 }
 
-// The exact sum is needed only when the prefix differs between the ends of the interval that surely holds it; then what
-// the upper end gathers holds the prefix, too.
-void Row::gather_top_p(double lowest) {
+std::pair<int64_t, int64_t> Row::bounds_of_enough() const {
   const double sum = passes_.approximate_sum(row_, n_, largest_, log2_scale_) * sampling::kUnitWeight;
   const double slack = kSumError * sum + static_cast<double>(n_);  // every weight is rounded to an integer
-  if (gather_reaching(enough_of(sum + slack), lowest) < enough_of(sum - slack)) return;
-  keep_reaching(0, enough_of(static_cast<double>(passes_.total_weight(row_, n_, largest_, log2_scale_))));
+  return {enough_of(sum - slack), enough_of(sum + slack)};
+}
+
+// The exact sum is needed only when the prefix differs between the ends of the interval that surely holds it; then what
+// the upper end gathers holds the prefix, too.
+void Row::gather_top_p() {
+  const auto [least, most] = bounds_of_enough();
+  const auto [first, before] = gather_bands(most, lowest_exponent());
+  const bool all = first == scratch_.candidates.size();
+  if ((all ? before : before + keep_reaching(first, most - before)) >= least) keep_reaching(0, exactly_enough());
+}
+
+void Row::contest_top_p(uint64_t likeliest, const NoiseKey& noise) {
+  std::vector<Candidate>& list = scratch_.candidates;
+  auto [least, most] = bounds_of_enough();
+  list.clear();
+  gather_bands(most, lowest_exponent());
+  std::erase_if(list, [&](const Candidate& candidate) { return candidate.weight < least_weight(); });
+  while (true) {
+    contest_all(list, noise);
+    const uint64_t winner = order_key(row_[best_id_], best_id_);
+    int64_t before = 0;
+    for (const Candidate& candidate : list) before += candidate.key > winner ? candidate.weight : 0;
+    if (before >= least && before < most) least = most = exactly_enough();
+    if (before < least) return;
+    std::erase_if(list, [&](const Candidate& candidate) { return candidate.key <= winner; });
+    best_score_ = -std::numeric_limits<double>::infinity();
+    contest(likeliest, noise);
+  }
 }
 
 void Row::filter() {
   std::vector<Candidate>& list = scratch_.candidates;
   list.clear();
-  const int64_t least = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(settings_.min_p * sampling::kUnitWeight)));
-  const double lowest = std::max(kNegligible, settings_.min_p > 0 ? std::log2(settings_.min_p / 2) : kNegligible);
-  const bool filters_p = settings_.top_p < 1;
-  if (settings_.top_k > 0 && settings_.top_k < n_) {
+  if (limits_k()) {
     // Tokens too unlikely to be drawn may be missing from the k largest: their weight is 0.
     float from = logit_at(kNegligible);
     if (settings_.top_k <= static_cast<int64_t>(scratch_.maxima.size())) {
@@ -265,13 +306,13 @@ void Row::filter() {
     keep_largest(settings_.top_k);
     int64_t total = 0;
     for (const Candidate& candidate : list) total += candidate.weight;
-    if (filters_p) keep_reaching(0, enough_of(static_cast<double>(total)));
-  } else if (filters_p) {
-    gather_top_p(lowest);
+    if (settings_.top_p < 1) keep_reaching(0, enough_of(static_cast<double>(total)));
+  } else if (settings_.top_p < 1) {
+    gather_top_p();
   } else {
-    gather(logit_at(lowest), kInfinity);
+    gather(logit_at(lowest_exponent()), kInfinity);
   }
-  std::erase_if(list, [&](const Candidate& candidate) { return candidate.weight < least; });
+  std::erase_if(list, [&](const Candidate& candidate) { return candidate.weight < least_weight(); });
 }
 
 void Row::contest(uint64_t key, const NoiseKey& noise) {
@@ -309,11 +350,16 @@ void Row::contest_all(const std::vector<Candidate>& candidates, const NoiseKey& 
 }
 
 uint32_t Row::draw(const NoiseKey& key) {
-  const uint32_t likeliest = argmax();
-  contest(order_key(row_[likeliest], likeliest), key);
+  const uint32_t first = argmax();
+  const uint64_t likeliest = order_key(row_[first], first);
+  contest(likeliest, key);
   if (!unfiltered()) {
-    filter();
-    contest_all(scratch_.candidates, key);
+    if (limits_k() || settings_.top_p >= 1) {
+      filter();
+      contest_all(scratch_.candidates, key);
+    } else {
+      contest_top_p(likeliest, key);
+    }
     return best_id_;
   }
   const float reachable = logit_at(kNegligible);
