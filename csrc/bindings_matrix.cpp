@@ -58,7 +58,7 @@ static NumpyFloats multiply(const Matrix& w, const Table& x, const std::string& 
     activations.wants_32 = format_info(w.format).activation == ActivationKind::int8_32;
     activations.wants_256 = format_info(w.format).activation == ActivationKind::int8_256;
     for (int i = 0; i < rows; ++i) std::copy_n(x.data() + size_t(i) * w.cols, w.cols, activations.f32(i));
-    kernels.quantise(activations, 0, rows);
+    kernels.quantise(activations, 0, w.cols);
     pool->run([&](int thread, int count) {
       const Range share = static_share(w.panels(), thread, count);
       if (share.begin < share.end) kernels.multiply(w, share.begin, share.end, activations, out.get(), w.rows);

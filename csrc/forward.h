@@ -6,6 +6,7 @@
 
 #include "attention.h"
 #include "model.h"
+#include "shares.h"
 
 namespace outpace {
 
@@ -15,7 +16,6 @@ class ForwardPass {
 
   static constexpr int kRows = 128;     // of a block: a longer pass goes block by block
   static constexpr int kTaskRows = 32;  // of one call of the attention kernel
-  static constexpr int kOwnRows = 8;    // so few are normalised and quantised by every thread for itself
 
   // Rows [first, first + rows) of all the staged ones, of which `sessions` have `total`.
   void run(const std::vector<Session*>& sessions, int first, int rows, const std::vector<int>& taps,
@@ -33,8 +33,6 @@ class ForwardPass {
   };
   // What a thread alone touches.
   struct Own {
-    // Up to kOwnRows rows: doing all of it is cheaper than a barrier and the other threads' halves from their caches.
-    Activations normed, attended, activated;
     std::vector<const uint16_t*> keys, values, own_keys, own_values;
     std::vector<int> slot_of_leaf;
     std::vector<uint16_t> gathered;
@@ -50,16 +48,17 @@ class ForwardPass {
   void embed(int thread);
   void tap(int layer, int thread);
   const Activations& normalise(const std::vector<float>& weight, int thread);
-  const Activations& quantised(Activations& shared, Activations& own, int thread);
+  const Activations& hand_over(SharedActivations& shared, int thread);
   void project(const LayerWeights& layer, const Activations& x, int thread);
-  void rotate_and_store(const LayerWeights& weights, int layer, const Task& task, int head, Own& own);
-  void attend(int layer, const Task& task, int head, Own& own);
-  void gather(int layer, const Task& task, int head, Own& own, AttentionTask& call);
+  void attention(const LayerWeights& layer, int index, int thread);
+  void rotate_queries(const LayerWeights& weights, const Task& task, Range heads);
+  void store(const LayerWeights& weights, int layer, const Task& task, int kv_head, Own& own);
+  void attend(int layer, const Task& task, Range heads, Own& own);
+  void gather(int layer, const Task& task, int kv_head, Own& own, AttentionTask& call);
   void add_product(const Matrix& w, const Activations& x, int thread);
   void feed_forward(const LayerWeights& layer, const Activations& x, int thread);
   void head(int thread);
-  template <class Each>
-  void each_task(int thread, Each&& each);
+  ptrdiff_t qkv_stride() const { return config_.query_size() + 2 * config_.kv_size(); }
 
   const Model& model_;
   const ModelConfig& config_;
@@ -67,14 +66,16 @@ class ForwardPass {
   ThreadPool& pool_;
   const int threads_;
 
-  Activations normed_, attended_, activated_;
-  std::vector<float> x_, qkv_, up_, product_;  // [kRows] of: hidden, q k v, ffn, hidden
+  SharedActivations normed_, attended_, activated_;
+  std::vector<Range> hidden_panels_, ffn_panels_, vocab_panels_;  // by thread
+  HeadShares heads_;
+  const Floats x_, qkv_, up_, product_;  // [kRows] of: hidden, q k v, ffn, hidden
+  const size_t squares_of_thread_;       // floats
+  const Floats squares_;                 // [thread][row][panel of the thread]: of x, summed over the panel's columns
   std::vector<Own> own_;
 
   // The block at hand.
   int rows_ = 0;
-  bool alone_ = false;  // few rows: every thread quantises all of them for itself
-  bool split_ = false;  // a session has several tasks, which read each other's keys and values
   std::vector<Task> tasks_;
   const std::vector<int>* taps_ = nullptr;
   float* hidden_ = nullptr;  // of this block's first row

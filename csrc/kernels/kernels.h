@@ -27,14 +27,17 @@ struct Kernels {
   const char* name;
 
   // -- matrix products ------------------------------------------------------------------------------------------
-  // Quantises rows [row0, row1) of `x` (f32, already stored there) in the way that the matrices reading it need.
-  void (*quantise)(Activations& x, int row0, int row1);
+  // Quantises columns [col0, col1) of all rows of `x` (f32, already stored there) in the way that the matrices reading it
+  // need: whole blocks of 32, or of 256 where it wants those. Disjoint columns may be quantised by several threads.
+  void (*quantise)(Activations& x, int col0, int col1);
   // y[m * y_stride + n] for every row m of x and every output n in panels [panel0, panel1).
   void (*multiply)(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride);
 
   // -- one row of f32 ---------------------------------------------------------------------------------------------
-  // y = x / sqrt(mean(x^2) + epsilon) * weight, n floats.
-  void (*rms_norm)(const float* x, const float* weight, float epsilon, float* y, int n);
+  // sums[i] = the sum of squares of x[32 i .. 32 i + 31]; n floats, the last sum may have fewer.
+  void (*panel_squares)(const float* x, float* sums, int n);
+  // y = x * factor * weight, n floats.
+  void (*scale)(const float* x, float factor, const float* weight, float* y, int n);
   // y = silu(gate) * up
   void (*silu_multiply)(const float* gate, const float* up, float* y, int n);
   void (*add)(const float* x, float* y, int n);  // y += x

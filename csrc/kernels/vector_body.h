@@ -2,6 +2,7 @@
 // sum. A set's lanes.h brings the lane type V. Internal linkage: each instruction set compiles its own copy.
 #pragma once
 
+#include "kernels/kernels.h"
 #include "numerics.h"
 
 namespace outpace::lanes {
@@ -10,16 +11,20 @@ namespace {
 constexpr int kWidth = 16;
 
 template <class V>
-void rms_norm(const float* x, const float* weight, float epsilon, float* y, int n) {
-  const int whole = n & ~(kWidth - 1), rest = n - whole;
-  V squares(0.0f);
-  for (int i = 0; i < whole; i += kWidth) squares = fused(V::load(x + i), V::load(x + i), squares);
-  const V last = V::load_first(x + whole, rest);
-  squares = fused(last, last, squares);  // adds 0 to the lanes past the end
-  const float mean_square = sum_of_lanes(squares) / static_cast<float>(n);
-  const V inverse_rms(1.0f / __builtin_sqrtf(mean_square + epsilon));
-  for (int i = 0; i < whole; i += kWidth) store(y + i, (V::load(x + i) * inverse_rms) * V::load(weight + i));
-  store_first(y + whole, (last * inverse_rms) * V::load_first(weight + whole, rest), rest);
+void panel_squares(const float* x, float* sums, int n) {
+  static_assert(kPanelRows == 2 * kWidth);
+  for (int i = 0; i < n; i += kPanelRows) {
+    const V low = V::load_first(x + i, n - i), high = V::load_first(x + i + kWidth, n - i - kWidth);
+    sums[i / kPanelRows] = sum_of_lanes(fused(high, high, low * low));  // lanes past the end add 0
+  }
+}
+
+template <class V>
+void scale(const float* x, float factor, const float* weight, float* y, int n) {
+  const V factors(factor);
+  for (int i = 0; i < n; i += kWidth) {
+    store_first(y + i, (V::load_first(x + i, n - i) * factors) * V::load_first(weight + i, n - i), n - i);
+  }
 }
 
 template <class V>

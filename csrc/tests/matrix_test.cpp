@@ -148,7 +148,7 @@ Activations random_activations(int rows, int cols, std::mt19937& random) {
 
 std::vector<float> product(const Kernels& kernels, const Matrix& w, Activations& x) {
   std::vector<float> y(static_cast<size_t>(x.rows) * w.rows, -1.0f);
-  kernels.quantise(x, 0, x.rows);
+  kernels.quantise(x, 0, x.cols);
   kernels.multiply(w, 0, w.panels(), x, y.data(), w.rows);
   return y;
 }
@@ -255,7 +255,7 @@ TEST(matrix_quantises_activations_to_within_half_a_step) {
   Activations x = random_activations(3, 512, random);
   std::fill_n(x.f32(1), 256, 1.5f);  // neighbours all alike: the scale widens until their sums fit
   std::fill_n(x.f32(2), 512, 0.0f);
-  portable_kernels().quantise(x, 0, 3);
+  portable_kernels().quantise(x, 0, 512);
   for (int row = 0; row < 3; ++row) {
     for (int k = 0; k < 512; ++k) {
       const double error32 = std::abs(represented(x, ActivationKind::int8_32, row, k) - x.f32(row)[k]);
@@ -337,7 +337,7 @@ TEST(matrix_row_does_not_depend_on_company_panels_or_slices) {
   std::mt19937 random(7);
   for (const Kernels* kernels : available_kernels()) {
     for (const Format format : kFormats) {
-      const int outputs = 100, cols = smallest_cols(format), rows = 37;
+      const int outputs = 100, cols = 2 * smallest_cols(format), rows = 37;
       const Matrix w = packed(format, outputs, cols, random_rows(format, outputs, cols, false, random));
       Activations all = random_activations(rows, cols, random);
       const std::vector<float> together = product(*kernels, w, all);
@@ -350,8 +350,8 @@ TEST(matrix_row_does_not_depend_on_company_panels_or_slices) {
         }));
       }
       std::vector<float> slices(together.size());
-      kernels->quantise(all, 20, rows);
-      kernels->quantise(all, 0, 20);
+      kernels->quantise(all, cols / 2, cols);
+      kernels->quantise(all, 0, cols / 2);
       for (const auto& [first, last] : {std::pair{3, 4}, {0, 1}, {1, 3}}) {
         kernels->multiply(w, first, last, all, slices.data(), outputs);
       }
@@ -366,7 +366,7 @@ TEST(matrix_product_writes_its_own_outputs_only) {
     for (const int outputs : {1, 15, 16, 17, 31, 33}) {
       const Matrix w = packed(Format::q8_0, outputs, 32, random_rows(Format::q8_0, outputs, 32, false, random));
       Activations x = random_activations(2, 32, random);
-      kernels->quantise(x, 0, 2);
+      kernels->quantise(x, 0, 32);
       std::vector<float> y(2 * (outputs + 1), 7.0f);
       kernels->multiply(w, 0, w.panels(), x, y.data(), outputs + 1);
       CHECK_EQUAL(y[outputs], 7.0f);

@@ -112,15 +112,19 @@ TEST(model_gives_the_same_bits_on_every_instruction_set) {
 }
 
 TEST(model_gives_the_same_bits_for_any_number_of_threads) {
-  const TinyShape shape = quantised();
-  const Ids tokens = tiny_tokens(shape, 70);
-  const auto reference = tiny_model(shape);
-  const Rows one_by_one = plain(*reference, slice(tokens, 0, 5));
-  const Rows expected = score_chain(*reference, reference->open(), tokens);
-  for (const int threads : {2, 3}) {
-    const auto model = tiny_model(shape, threads);
-    CHECK(same(plain(*model, slice(tokens, 0, 5)), one_by_one));
-    CHECK(same(score_chain(*model, model->open(), tokens), expected));
+  TinyShape groups_of_three;  // which two threads must share
+  groups_of_three.heads = 9, groups_of_three.kv_heads = 3, groups_of_three.head_dim = 64;
+  groups_of_three.formats = {Format::q4_1};
+  for (const TinyShape& shape : {quantised(), groups_of_three}) {
+    const Ids tokens = tiny_tokens(shape, 70);
+    const auto reference = tiny_model(shape);
+    const Rows one_by_one = plain(*reference, slice(tokens, 0, 5));
+    const Rows expected = score_chain(*reference, reference->open(), tokens);
+    for (const int threads : {2, 3, 5}) {
+      const auto model = tiny_model(shape, threads);
+      CHECK(same(plain(*model, slice(tokens, 0, 5)), one_by_one));
+      CHECK(same(score_chain(*model, model->open(), tokens), expected));
+    }
   }
 }
 

@@ -64,10 +64,18 @@ void check_against_portable(Operation operation) {
 
 }  // namespace
 
-TEST(vector_rms_norm_has_the_same_bits_everywhere) {
+TEST(vector_panel_squares_have_the_same_bits_everywhere) {
+  check_against_portable([](const Kernels& kernels, const std::vector<float>& x, const std::vector<float>&) {
+    std::vector<float> sums((x.size() + kPanelRows - 1) / kPanelRows);
+    kernels.panel_squares(x.data(), sums.data(), static_cast<int>(x.size()));
+    return sums;
+  });
+}
+
+TEST(vector_scale_has_the_same_bits_everywhere) {
   check_against_portable([](const Kernels& kernels, const std::vector<float>& x, const std::vector<float>& weight) {
     std::vector<float> y(x.size());
-    kernels.rms_norm(x.data(), weight.data(), 1e-5f, y.data(), static_cast<int>(x.size()));
+    kernels.scale(x.data(), 0.37f, weight.data(), y.data(), static_cast<int>(x.size()));
     return y;
   });
 }
@@ -92,7 +100,7 @@ TEST(vector_operations_write_nothing_past_the_end) {
     const std::vector<float> x = normal_floats(32, 1);
     std::vector<float> y(32, 5.0f);
     std::vector<uint16_t> half(32, 5);
-    kernels->rms_norm(x.data(), x.data(), 1e-5f, y.data(), 19);
+    kernels->scale(x.data(), 0.5f, x.data(), y.data(), 19);
     kernels->silu_multiply(x.data(), x.data(), y.data(), 19);
     kernels->add(x.data(), y.data(), 19);
     kernels->to_f16(x.data(), half.data(), 19);
@@ -100,16 +108,16 @@ TEST(vector_operations_write_nothing_past_the_end) {
   }
 }
 
-TEST(vector_rms_norm_is_the_formula) {
-  const std::vector<float> x = normal_floats(576, 2, 4.0f), weight = normal_floats(576, 3);
-  double squares = 0.0;
-  for (const float value : x) squares += static_cast<double>(value) * value;
-  std::vector<float> y(x.size());
-  portable_kernels().rms_norm(x.data(), weight.data(), 1e-5f, y.data(), 576);
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double exact = x[i] / std::sqrt(squares / 576 + 1e-5) * weight[i];
-    CHECK(std::abs(y[i] - exact) <= 4e-7 * std::abs(exact));
+TEST(vector_panel_squares_are_sums_of_32_squares) {
+  const std::vector<float> x = normal_floats(100, 2, 4.0f);
+  std::vector<float> sums(5, 7.0f);
+  portable_kernels().panel_squares(x.data(), sums.data(), 100);
+  for (size_t panel = 0; panel < 4; ++panel) {
+    double exact = 0.0;
+    for (size_t i = 32 * panel; i < 32 * panel + 32 && i < 100; ++i) exact += static_cast<double>(x[i]) * x[i];
+    CHECK(std::abs(sums[panel] - exact) <= 4e-7 * exact);
   }
+  CHECK_EQUAL(sums[4], 7.0f);
 }
 
 TEST(vector_exp_is_within_one_unit_of_the_last_place) {

@@ -104,23 +104,23 @@ inline float quantise_super_block(const float* x, __m256i (&q)[kBlocksOfSuper]) 
   return wider / 127.0f;
 }
 
-void quantise_row_32(Activations& x, int row) {
+void quantise_row_32(Activations& x, int row, int first, int last) {
   const int width = x.tile_width(row);
-  const float* from = x.f32(row);
-  int8_t* q = x.q32(0, row);
-  BlockScale* scale = x.scale32(0, row);
-  for (int b = 0; b < x.cols / kBlock; ++b, from += kBlock, q += width * kBlock, scale += width) {
+  const float* from = x.f32(row) + first * kBlock;
+  int8_t* q = x.q32(first, row);
+  BlockScale* scale = x.scale32(first, row);
+  for (int b = first; b < last; ++b, from += kBlock, q += width * kBlock, scale += width) {
     quantise_block(from, q, *scale);
   }
 }
 
-void quantise_row_256(Activations& x, int row) {
+void quantise_row_256(Activations& x, int row, int first, int last) {
   const int width = x.tile_width(row);
-  const float* from = x.f32(row);
-  int8_t* to = x.q256(0, row);
-  int32_t* offsets = x.offsets256(0, row);
-  SuperBlockScale* out = x.scale256(0, row);
-  for (int b = 0; b < x.cols / kSuperBlock; ++b, from += kSuperBlock, out += width) {
+  const float* from = x.f32(row) + first * kSuperBlock;
+  int8_t* to = x.q256(first * kBlocksOfSuper, row);
+  int32_t* offsets = x.offsets256(first * kBlocksOfSuper, row);
+  SuperBlockScale* out = x.scale256(first, row);
+  for (int b = first; b < last; ++b, from += kSuperBlock, out += width) {
     __m256i q[kBlocksOfSuper];
     out->scale = quantise_super_block(from, q);
     for (int j = 0; j < kBlocksOfSuper; ++j, to += width * kBlock, offsets += width * 2) {
@@ -136,10 +136,10 @@ void quantise_row_256(Activations& x, int row) {
 
 }  // namespace
 
-void quantise(Activations& x, int row0, int row1) {
-  for (int row = row0; row < row1; ++row) {
-    if (x.wants_32) quantise_row_32(x, row);
-    if (x.wants_256) quantise_row_256(x, row);
+void quantise(Activations& x, int col0, int col1) {
+  for (int row = 0; row < x.rows; ++row) {
+    if (x.wants_32) quantise_row_32(x, row, col0 / kBlock, col1 / kBlock);
+    if (x.wants_256) quantise_row_256(x, row, col0 / kSuperBlock, col1 / kSuperBlock);
   }
 }
 

@@ -7,11 +7,12 @@
 namespace outpace::portable {
 
 // matrix.cpp
-void quantise(Activations& x, int row0, int row1);
+void quantise(Activations& x, int col0, int col1);
 void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride);
 
 // vector.cpp
-void rms_norm(const float* x, const float* weight, float epsilon, float* y, int n);
+void panel_squares(const float* x, float* sums, int n);
+void scale(const float* x, float factor, const float* weight, float* y, int n);
 void silu_multiply(const float* gate, const float* up, float* y, int n);
 void add(const float* x, float* y, int n);
 void rope(float* head, const float* cos, const float* sin, int head_dim, bool interleaved);

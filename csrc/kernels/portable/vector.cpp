@@ -1,7 +1,5 @@
-// Operations on one row of f32. Sums over a row are 16 partial sums, lane i taking the elements i, i + 16, .. in
-// order, then sum_of_lanes().
-
-#include <cmath>
+// Operations on one row of f32. Sums are 16 partial sums, lane i taking the elements i, i + 16, .. in order, then
+// sum_of_lanes().
 
 #include "kernels/portable/functions.h"
 #include "kernels/portable/lanes.h"
@@ -11,12 +9,16 @@ namespace outpace::portable {
 
 using numerics::fused;
 
-void rms_norm(const float* x, const float* weight, float epsilon, float* y, int n) {
-  float lanes[kLanes] = {};
-  for (int i = 0; i < n; ++i) lanes[i % kLanes] = fused(x[i], x[i], lanes[i % kLanes]);
-  const float mean_square = sum_of_lanes(lanes) / static_cast<float>(n);
-  const float inverse_rms = 1.0f / std::sqrt(mean_square + epsilon);
-  for (int i = 0; i < n; ++i) y[i] = (x[i] * inverse_rms) * weight[i];
+void panel_squares(const float* x, float* sums, int n) {
+  for (int first = 0; first < n; first += kPanelRows) {
+    float lanes[kLanes] = {};
+    for (int i = first; i < n && i < first + kPanelRows; ++i) lanes[i % kLanes] = fused(x[i], x[i], lanes[i % kLanes]);
+    sums[first / kPanelRows] = sum_of_lanes(lanes);
+  }
+}
+
+void scale(const float* x, float factor, const float* weight, float* y, int n) {
+  for (int i = 0; i < n; ++i) y[i] = (x[i] * factor) * weight[i];
 }
 
 void silu_multiply(const float* gate, const float* up, float* y, int n) {
