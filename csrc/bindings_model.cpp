@@ -6,6 +6,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
+
 #include "bindings_arrays.h"
 #include "model.h"
 
@@ -23,6 +25,11 @@ static auto locked(const SharedSession& session, Act&& act) {
   return act(*session);
 }
 
+static RopeShape rope_from(const nb::object& rope) {
+  return {nb::cast<double>(rope.attr("theta")), nb::cast<std::vector<float>>(rope.attr("divisors")),
+          nb::cast<float>(rope.attr("scale"))};
+}
+
 static ModelConfig config_from(const nb::object& config, int context) {
   const auto integer = [&](const char* name) { return nb::cast<int>(config.attr(name)); };
   ModelConfig c{};
@@ -34,9 +41,21 @@ static ModelConfig config_from(const nb::object& config, int context) {
   c.ffn_size = integer("ffn_size");
   c.vocab_size = integer("vocab_size");
   c.context = context;
-  c.rope_theta = nb::cast<double>(config.attr("rope_theta"));
   c.rope_interleaved = nb::cast<bool>(config.attr("rope_interleaved"));
   c.norm_epsilon = nb::cast<float>(config.attr("norm_epsilon"));
+  c.embedding_scale = nb::cast<float>(config.attr("embedding_scale"));
+  const float scale = nb::cast<float>(config.attr("attention_scale"));
+  c.attention_scale = scale > 0.0f ? scale : 1.0f / std::sqrt(float(c.head_dim));
+  c.gate = nb::cast<std::string>(config.attr("gate")) == "gelu" ? Gate::gelu : Gate::silu;
+  c.experts = integer("experts");
+  c.experts_used = integer("experts_used");
+  c.ropes.push_back(rope_from(config.attr("rope")));
+  const nb::object windowed = config.attr("windowed_rope");
+  if (!windowed.is_none()) c.ropes.push_back(rope_from(windowed));
+  for (int layer = 0; layer < c.layers; ++layer) {
+    const int window = nb::cast<int>(config.attr("window")(layer));
+    c.shapes.push_back({window, window > 0 && !windowed.is_none() ? 1 : 0});
+  }
   return c;
 }
 
@@ -73,14 +92,20 @@ static ModelWeights weights_from(const ModelConfig& config, const nb::dict& dict
     layer.q_bias = tensors.optional_vector(at + "attn_q.bias");
     layer.k_bias = tensors.optional_vector(at + "attn_k.bias");
     layer.v_bias = tensors.optional_vector(at + "attn_v.bias");
+    layer.q_norm = tensors.optional_vector(at + "attn_q_norm.weight");
+    layer.k_norm = tensors.optional_vector(at + "attn_k_norm.weight");
+    layer.attention_post_norm = tensors.optional_vector(at + "post_attention_norm.weight");
     layer.ffn_norm = tensors.vector(at + "ffn_norm.weight");
+    layer.ffn_post_norm = tensors.optional_vector(at + "post_ffw_norm.weight");
     layer.q = tensors.matrix(at + "attn_q.weight");
     layer.k = tensors.matrix(at + "attn_k.weight");
     layer.v = tensors.matrix(at + "attn_v.weight");
     layer.out = tensors.matrix(at + "attn_output.weight");
-    layer.gate = tensors.matrix(at + "ffn_gate.weight");
-    layer.up = tensors.matrix(at + "ffn_up.weight");
-    layer.down = tensors.matrix(at + "ffn_down.weight");
+    const std::string kind = config.experts > 0 ? "_exps.weight" : ".weight";
+    if (config.experts > 0) layer.router = tensors.matrix(at + "ffn_gate_inp.weight");
+    layer.gate = tensors.matrix(at + "ffn_gate" + kind);
+    layer.up = tensors.matrix(at + "ffn_up" + kind);
+    layer.down = tensors.matrix(at + "ffn_down" + kind);
     weights.layers.push_back(std::move(layer));
   }
   weights.output_norm = tensors.vector("output_norm.weight");

@@ -23,6 +23,34 @@ static void check_size(const std::vector<float>& v, int size, const std::string&
           name + " must have " + std::to_string(size) + " elements, got " + std::to_string(v.size()));
 }
 
+static void check_ropes(const ModelConfig& c) {
+  require(!c.ropes.empty(), "a model needs at least one rope");
+  for (const RopeShape& rope : c.ropes) {
+    require(rope.theta > 1.0 && rope.theta < 1e12,
+            "rope_theta must be in (1, 1e12), got " + std::to_string(rope.theta));
+    require(rope.divisors.empty() || int(rope.divisors.size()) == c.head_dim / 2,
+            "a rope needs " + std::to_string(c.head_dim / 2) + " divisors, got " + std::to_string(rope.divisors.size()));
+    require(rope.scale > 0.0f && rope.scale < 1e3f, "a rope's scale must be in (0, 1000), got " + std::to_string(rope.scale));
+  }
+  require(int(c.shapes.size()) == c.layers,
+          "a model needs the shapes of " + std::to_string(c.layers) + " layers, got " + std::to_string(c.shapes.size()));
+  for (const LayerShape& shape : c.shapes) {
+    require(shape.window >= 0, "a window must be at least 0, got " + std::to_string(shape.window));
+    require(shape.rope >= 0 && shape.rope < int(c.ropes.size()),
+            "rope must be in [0, " + std::to_string(c.ropes.size()) + "), got " + std::to_string(shape.rope));
+  }
+}
+
+static void check_experts(const ModelConfig& c) {
+  require(c.experts >= 0 && c.experts_used >= 0 && c.experts_used <= c.experts && (c.experts == 0 || c.experts_used > 0),
+          "a token uses at least one of the experts and at most all, got " + std::to_string(c.experts_used) + " of " +
+              std::to_string(c.experts));
+  require(c.experts == 0 || (c.hidden_size % kPanelRows == 0 && c.ffn_size % kPanelRows == 0),
+          "hidden_size and ffn_size of a mixture must be multiples of " + std::to_string(kPanelRows) + ", got " +
+              std::to_string(c.hidden_size) + " and " + std::to_string(c.ffn_size));
+  require(int64_t(std::max(c.experts, 1)) * std::max(c.ffn_size, c.hidden_size) < INT32_MAX, "the experts are too large");
+}
+
 static void check_config(const ModelConfig& c) {
   const auto positive = [](int value, const char* name) {
     require(value >= 1, std::string(name) + " must be at least 1, got " + std::to_string(value));
@@ -40,15 +68,26 @@ static void check_config(const ModelConfig& c) {
           "head_dim must be a multiple of 16 and at most 512, got " + std::to_string(c.head_dim));
   require(c.heads % c.kv_heads == 0, "heads must be a multiple of kv_heads, got " + std::to_string(c.heads) + " and " +
                                          std::to_string(c.kv_heads));
-  require(c.rope_theta > 1.0 && c.rope_theta < 1e12,
-          "rope_theta must be in (1, 1e12), got " + std::to_string(c.rope_theta));
+  check_ropes(c);
   require(c.norm_epsilon > 0.0f && c.norm_epsilon < 1.0f,
           "norm_epsilon must be in (0, 1), got " + std::to_string(c.norm_epsilon));
+  require(c.attention_scale > 0.0f && c.attention_scale < 1e6f,
+          "attention_scale must be in (0, 1e6), got " + std::to_string(c.attention_scale));
+  require(c.embedding_scale > 0.0f && c.embedding_scale < 1e6f,
+          "embedding_scale must be in (0, 1e6), got " + std::to_string(c.embedding_scale));
+  check_experts(c);
 }
 
 static const ModelConfig& checked(const ModelConfig& config) {
   check_config(config);
   return config;
+}
+
+static std::vector<RotaryTable> rotary_tables(const ModelConfig& config) {
+  std::vector<RotaryTable> tables;
+  for (const RopeShape& rope : config.ropes)
+    tables.emplace_back(rope.theta, config.head_dim, rope.divisors.empty() ? nullptr : rope.divisors.data());
+  return tables;
 }
 
 Model::Model(const ModelConfig& config, ModelWeights weights, int threads, const Kernels& kernels)
@@ -58,7 +97,7 @@ Model::Model(const ModelConfig& config, ModelWeights weights, int threads, const
       pool_(shared_thread_pool(threads)),
       cache_(std::make_shared<KvCache>(CacheShape{config.layers, config.kv_heads, config.head_dim}, config.context)),
       buffers_(std::make_shared<BufferPool>()),
-      rotary_(config.rope_theta, config.head_dim) {
+      rotary_(rotary_tables(config)) {
   check();
   pass_ = std::make_unique<ForwardPass>(*this);
 }
@@ -74,6 +113,10 @@ void Model::check() const {
     const std::string at = "blk." + std::to_string(i) + ".";
     check_size(layer.attention_norm, c.hidden_size, at + "attn_norm");
     check_size(layer.ffn_norm, c.hidden_size, at + "ffn_norm");
+    check_size(layer.attention_post_norm, c.hidden_size, at + "post_attention_norm", true);
+    check_size(layer.ffn_post_norm, c.hidden_size, at + "post_ffw_norm", true);
+    check_size(layer.q_norm, c.head_dim, at + "attn_q_norm", true);
+    check_size(layer.k_norm, c.head_dim, at + "attn_k_norm", true);
     check_size(layer.q_bias, c.query_size(), at + "attn_q.bias", true);
     check_size(layer.k_bias, c.kv_size(), at + "attn_k.bias", true);
     check_size(layer.v_bias, c.kv_size(), at + "attn_v.bias", true);
@@ -81,9 +124,11 @@ void Model::check() const {
     check_shape(layer.k, c.kv_size(), c.hidden_size, at + "attn_k");
     check_shape(layer.v, c.kv_size(), c.hidden_size, at + "attn_v");
     check_shape(layer.out, c.hidden_size, c.query_size(), at + "attn_output");
-    check_shape(layer.gate, c.ffn_size, c.hidden_size, at + "ffn_gate");
-    check_shape(layer.up, c.ffn_size, c.hidden_size, at + "ffn_up");
-    check_shape(layer.down, c.hidden_size, c.ffn_size, at + "ffn_down");
+    const int parts = std::max(c.experts, 1);
+    if (c.experts > 0) check_shape(layer.router, c.experts, c.hidden_size, at + "ffn_gate_inp");
+    check_shape(layer.gate, parts * c.ffn_size, c.hidden_size, at + "ffn_gate");
+    check_shape(layer.up, parts * c.ffn_size, c.hidden_size, at + "ffn_up");
+    check_shape(layer.down, parts * c.hidden_size, c.ffn_size, at + "ffn_down");
   }
   check_size(weights_.output_norm, c.hidden_size, "output_norm");
   check_shape(weights_.output, c.vocab_size, c.hidden_size, "output");
@@ -92,23 +137,28 @@ void Model::check() const {
             "token_embd must be " + std::to_string(c.vocab_size) + " by " + std::to_string(c.hidden_size));
 }
 
-static size_t layer_bytes(const LayerWeights& layer) {
-  size_t total = 0;
-  for (const SharedMatrix& w : {layer.q, layer.k, layer.v, layer.out, layer.gate, layer.up, layer.down})
-    total += w->bytes();
-  for (const auto* v : {&layer.attention_norm, &layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.ffn_norm})
+// Bytes of a layer, of whose experts a pass reads `used` of `experts` (0 of 0: there are none).
+static size_t layer_bytes(const LayerWeights& layer, int used, int experts) {
+  size_t total = 0, ffn = 0;
+  for (const SharedMatrix& w : {layer.q, layer.k, layer.v, layer.out}) total += w->bytes();
+  for (const SharedMatrix& w : {layer.gate, layer.up, layer.down}) ffn += w->bytes();
+  if (layer.router != nullptr) total += layer.router->bytes();
+  for (const auto* v : {&layer.attention_norm, &layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.q_norm, &layer.k_norm,
+                        &layer.attention_post_norm, &layer.ffn_norm, &layer.ffn_post_norm})
     total += v->size() * sizeof(float);
-  return total;
+  return total + (experts > 0 ? ffn / experts * used : ffn);
 }
 
 size_t Model::pass_bytes() const {
   size_t total = weights_.output->bytes() + weights_.output_norm.size() * sizeof(float);
-  for (const LayerWeights& layer : weights_.layers) total += layer_bytes(layer);
+  for (const LayerWeights& layer : weights_.layers) total += layer_bytes(layer, config_.experts_used, config_.experts);
   return total;
 }
 
 size_t Model::weight_bytes() const {
-  return pass_bytes() + (weights_.embedding != nullptr ? weights_.embedding->bytes() : 0);
+  size_t total = weights_.output->bytes() + weights_.output_norm.size() * sizeof(float);
+  for (const LayerWeights& layer : weights_.layers) total += layer_bytes(layer, config_.experts, config_.experts);
+  return total + (weights_.embedding != nullptr ? weights_.embedding->bytes() : 0);
 }
 size_t Model::scratch_bytes() const { return pass_->bytes(); }
 
@@ -128,19 +178,24 @@ void Model::check_taps(const std::vector<int>& taps) const {
 }
 
 void Model::embed_row(int32_t token, float* out) const {
-  if (weights_.embedding != nullptr) return weights_.embedding->dequantise_row(token, out);
-  weights_.output->dequantise_row(token, out);
+  if (weights_.embedding != nullptr) weights_.embedding->dequantise_row(token, out);
+  else weights_.output->dequantise_row(token, out);
+  if (config_.embedding_scale == 1.0f) return;
+  for (int i = 0; i < config_.hidden_size; ++i) out[i] *= config_.embedding_scale;
 }
 
 void Model::extend_rope(int positions) {
-  const int half = config_.head_dim / 2;
-  while (int(rope_.size()) * kPagePositions < positions) {
-    std::vector<float> rows(size_t(kPagePositions) * config_.head_dim);
-    for (int i = 0; i < kPagePositions; ++i) {
-      float* const row = rows.data() + size_t(i) * config_.head_dim;
-      rotary_.fill(int(rope_.size()) * kPagePositions + i, row, row + half);
+  const int half = config_.head_dim / 2, ropes = int(config_.ropes.size());
+  while (int(rope_rows_.size()) * kPagePositions < positions) {
+    std::vector<float> rows(size_t(ropes) * kPagePositions * config_.head_dim);
+    for (int r = 0; r < ropes; ++r) {
+      for (int i = 0; i < kPagePositions; ++i) {
+        float* const row = rows.data() + (size_t(r) * kPagePositions + i) * config_.head_dim;
+        rotary_[r].fill(int(rope_rows_.size()) * kPagePositions + i, row, row + half);
+        for (int k = 0; k < config_.head_dim; ++k) row[k] *= config_.ropes[r].scale;
+      }
     }
-    rope_.push_back(std::move(rows));
+    rope_rows_.push_back(std::move(rows));
   }
 }
 

@@ -19,12 +19,31 @@
 
 namespace outpace {
 
+// How positions become angles; the layers of one model may do it in different ways.
+struct RopeShape {
+  double theta;
+  std::vector<float> divisors;  // [head_dim / 2], of the frequencies; empty: all 1
+  float scale = 1.0f;           // of cosines and sines
+};
+
+struct LayerShape {
+  int window = 0;  // positions that a row attends to, its own included; 0: all
+  int rope = 0;    // which of the model's
+};
+
+enum class Gate : uint8_t { silu, gelu };
+
 struct ModelConfig {
   int layers, hidden_size, heads, kv_heads, head_dim, ffn_size, vocab_size;
   int context;            // positions that a session may hold
-  double rope_theta;
   bool rope_interleaved;  // rotary pairs (2i, 2i + 1); otherwise (i, i + head_dim / 2)
   float norm_epsilon;
+  std::vector<RopeShape> ropes;
+  std::vector<LayerShape> shapes;  // of each layer
+  float attention_scale;           // of the products of queries and keys
+  float embedding_scale = 1.0f;
+  Gate gate = Gate::silu;
+  int experts = 0, experts_used = 0;  // of a mixture, of ffn_size each
 
   int query_size() const { return heads * head_dim; }
   int kv_size() const { return kv_heads * head_dim; }
@@ -33,10 +52,11 @@ struct ModelConfig {
 
 using SharedMatrix = std::shared_ptr<const Matrix>;
 
-// Biases are empty where the model has none.
+// Vectors are empty where the model has none. The experts of a mixture lie one after the other in `gate`, `up` and
+// `down`; `router` scores them.
 struct LayerWeights {
-  std::vector<float> attention_norm, q_bias, k_bias, v_bias, ffn_norm;
-  SharedMatrix q, k, v, out, gate, up, down;
+  std::vector<float> attention_norm, q_bias, k_bias, v_bias, q_norm, k_norm, attention_post_norm, ffn_norm, ffn_post_norm;
+  SharedMatrix q, k, v, out, router, gate, up, down;
 };
 
 struct ModelWeights {
@@ -94,8 +114,10 @@ class Model {
   void check_taps(const std::vector<int>& taps) const;
   void embed_row(int32_t token, float* out) const;
   void extend_rope(int positions);
-  const float* rope_row(int position) const {
-    return rope_[position / kPagePositions].data() + size_t(position % kPagePositions) * config_.head_dim;
+  // [cos, sin][head_dim / 2]
+  const float* rope_row(int position, int rope = 0) const {
+    const size_t row = size_t(rope) * kPagePositions + position % kPagePositions;
+    return rope_rows_[position / kPagePositions].data() + row * config_.head_dim;
   }
   Outputs forward(const std::vector<Session*>& sessions, const std::vector<int>& taps, bool wants_logits);
 
@@ -105,8 +127,8 @@ class Model {
   const std::shared_ptr<ThreadPool> pool_;
   const std::shared_ptr<KvCache> cache_;
   const std::shared_ptr<BufferPool> buffers_;
-  const RotaryTable rotary_;
-  std::vector<std::vector<float>> rope_;  // [position / kPagePositions][position][cos, sin][head_dim / 2]
+  const std::vector<RotaryTable> rotary_;
+  std::vector<std::vector<float>> rope_rows_;  // [position / kPagePositions][rope][position][cos, sin][head_dim / 2]
   std::unique_ptr<ForwardPass> pass_;
 };
 

@@ -6,10 +6,11 @@ write what a reader must refuse.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +35,10 @@ FORMATS = {
 
 
 SUPPORTED = tuple(name for name in FORMATS if name != "IQ3_S")
+
+
+NO_MAMBA = "architecture 'mamba' is not supported; llama, mistral, mixtral, qwen2, qwen3, qwen3moe, gemma3, phi3 are"
+"""What is said of a family that is not supported."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +202,8 @@ def tokenizer_metadata(pre: str = "smollm", padded_to: int = 0) -> dict[str, Any
 
 @dataclass(frozen=True)
 class Tiny:
-    """The shape of a tiny model. formats: the format of each layer's seven matrices, repeated as needed."""
+    """The shape of a tiny model. formats: the format of each layer's matrices, repeated as needed; head_dim 0:
+    hidden / heads; window: of the layers that the architecture gives one."""
 
     architecture: str = "llama"
     layers: int = 2
@@ -212,16 +218,49 @@ class Tiny:
     tied: bool = True
     formats: Sequence[str] = ("F32",)
     embedding: str = "F32"
+    head_dim: int = 0
+    window: int = 0
+    experts: int = 0
+    experts_used: int = 2
 
     @property
     def bias(self) -> bool:
         return self.architecture == "qwen2"
 
+    @property
+    def query_key_norms(self) -> bool:
+        return self.architecture in ("qwen3", "qwen3moe", "gemma3")
+
+    @property
+    def post_norms(self) -> bool:
+        return self.architecture == "gemma3"
+
+    @property
+    def fused(self) -> bool:
+        return self.architecture == "phi3"
+
+    @property
+    def head_size(self) -> int:
+        return self.head_dim or self.hidden // self.heads
+
+
+ARCHITECTURES: Mapping[str, Tiny] = {
+    "llama": Tiny(),
+    "mistral": Tiny(window=24, tied=False),
+    "mixtral": Tiny(experts=4, tied=False),
+    "qwen2": Tiny("qwen2"),
+    "qwen3": Tiny("qwen3", head_dim=32),
+    "qwen3moe": Tiny("qwen3moe", head_dim=32, experts=6, experts_used=3, tied=False),
+    "gemma3": Tiny("gemma3", layers=7, head_dim=32, window=24, rope_theta=1e6, heads=4, kv_heads=1),
+    "phi3": Tiny("phi3", tied=False),
+}
+"""A tiny model of every supported family."""
+
 
 def tiny_metadata(shape: Tiny) -> dict[str, Any]:
     """Returns every key of a tiny model, tokenizer included."""
     a = shape.architecture
-    return {
+    keys = {
         "general.architecture": a,
         "general.name": f"tiny {a}",
         f"{a}.block_count": shape.layers,
@@ -232,37 +271,62 @@ def tiny_metadata(shape: Tiny) -> dict[str, Any]:
         f"{a}.attention.head_count_kv": shape.kv_heads,
         f"{a}.rope.freq_base": shape.rope_theta,
         f"{a}.attention.layer_norm_rms_epsilon": shape.epsilon,
-        **tokenizer_metadata("qwen2" if a == "qwen2" else "smollm", shape.vocab_size),
     }
+    if shape.head_dim:
+        keys |= {f"{a}.attention.key_length": shape.head_dim, f"{a}.attention.value_length": shape.head_dim}
+    if shape.window:
+        keys[f"{a}.attention.sliding_window"] = shape.window
+    if shape.experts:
+        keys |= {f"{a}.expert_count": shape.experts, f"{a}.expert_used_count": shape.experts_used}
+    return keys | tokenizer_metadata("qwen2" if a == "qwen2" else "smollm", shape.vocab_size)
+
+
+def _matrices(shape: Tiny) -> dict[str, tuple[int, ...]]:
+    """Returns name -> (rows, cols), or (rows, cols, experts), of the matrices of a layer."""
+    query, key = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    up, down = (shape.ffn, shape.hidden), (shape.hidden, shape.ffn)
+    attention = {"attn_q": (query, shape.hidden), "attn_k": (key, shape.hidden), "attn_v": (key, shape.hidden)}
+    if shape.fused:
+        attention = {"attn_qkv": (query + 2 * key, shape.hidden)}
+    attention["attn_output"] = (shape.hidden, query)
+    if shape.experts:
+        many = {
+            f"ffn_{name}_exps": (*size, shape.experts) for name, size in (("gate", up), ("up", up), ("down", down))
+        }
+        return {**attention, "ffn_gate_inp": (shape.experts, shape.hidden), **many}
+    if shape.fused:
+        return {**attention, "ffn_up": (2 * shape.ffn, shape.hidden), "ffn_down": down}
+    return {**attention, "ffn_gate": up, "ffn_up": up, "ffn_down": down}
 
 
 def tiny_tensors(shape: Tiny, seed: int = 0) -> dict[str, Tensor]:
     """Returns every tensor of a tiny model, drawn from `seed`."""
     rng = np.random.default_rng(seed)
-    hidden, kv = shape.hidden, shape.hidden // shape.heads * shape.kv_heads
 
     def vector(size: int, mean: float) -> Tensor:
         return Tensor((size,), "F32", rng.normal(mean, 0.1, size).astype(np.float32).tobytes())
 
-    out = {"token_embd.weight": random_tensor(rng, shape.embedding, shape.vocab_size, hidden)}
-    matrices = {
-        "attn_q": (hidden, hidden), "attn_k": (kv, hidden), "attn_v": (kv, hidden), "attn_output": (hidden, hidden),
-        "ffn_gate": (shape.ffn, hidden), "ffn_up": (shape.ffn, hidden), "ffn_down": (hidden, shape.ffn),
-    }  # fmt: skip
+    norms = {"attn_norm": shape.hidden, "ffn_norm": shape.hidden}
+    if shape.query_key_norms:
+        norms |= {"attn_q_norm": shape.head_size, "attn_k_norm": shape.head_size}
+    if shape.post_norms:
+        norms |= {"post_attention_norm": shape.hidden, "post_ffw_norm": shape.hidden}
+    out = {"token_embd.weight": random_tensor(rng, shape.embedding, shape.vocab_size, shape.hidden)}
     count = 0
     for layer in range(shape.layers):
         at = f"blk.{layer}."
-        out[at + "attn_norm.weight"] = vector(hidden, 1)
-        out[at + "ffn_norm.weight"] = vector(hidden, 1)
-        for name, (rows, cols) in matrices.items():
-            format = shape.formats[count % len(shape.formats)]
-            out[f"{at}{name}.weight"] = random_tensor(rng, format, rows, cols, 1.5 / cols**0.5)
+        for name, size in norms.items():
+            out[f"{at}{name}.weight"] = vector(size, 1)
+        for name, (rows, cols, *experts) in _matrices(shape).items():
+            format = "F32" if name == "ffn_gate_inp" else shape.formats[count % len(shape.formats)]
+            tensor = random_tensor(rng, format, rows * math.prod(experts), cols, 1.5 / cols**0.5)
+            out[f"{at}{name}.weight"] = replace(tensor, shape=(cols, rows, *experts))
             count += 1
             if shape.bias and name in ("attn_q", "attn_k", "attn_v"):
                 out[f"{at}{name}.bias"] = vector(rows, 0)
-    out["output_norm.weight"] = vector(hidden, 1)
+    out["output_norm.weight"] = vector(shape.hidden, 1)
     if not shape.tied:
-        out["output.weight"] = random_tensor(rng, shape.embedding, shape.vocab_size, hidden)
+        out["output.weight"] = random_tensor(rng, shape.embedding, shape.vocab_size, shape.hidden)
     return out
 
 

@@ -18,17 +18,33 @@ _NAMES = {
     "output.weight": "lm_head.weight", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
     "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
+    "ffn_down": "mlp.down_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+}  # fmt: skip
+_OWN_NAMES = {
+    "gemma3": {
+        "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    },
+    "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    "qwen3moe": {
+        "ffn_gate_inp": "mlp.gate",
+        **{f"ffn_{part}_exps": f"mlp.experts.*.{part}_proj" for part in ("gate", "up", "down")},
+    },
+    "llama": {
+        "ffn_gate_inp": "block_sparse_moe.gate", "ffn_gate_exps": "block_sparse_moe.experts.*.w1",
+        "ffn_up_exps": "block_sparse_moe.experts.*.w3", "ffn_down_exps": "block_sparse_moe.experts.*.w2",
+    },
 }  # fmt: skip
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 
 
-def hf_name(name: str) -> str:
-    """Returns the name that `transformers` gives to a tensor of GGUF."""
+def hf_name(name: str, architecture: str = "llama") -> str:
+    """Returns the name that `transformers` gives to a tensor of GGUF; * stands for an expert."""
     if name in _NAMES:
         return _NAMES[name]
     _, layer, part, kind = name.split(".")
-    return f"model.layers.{layer}.{_NAMES[part]}.{kind}"
+    theirs = (_NAMES | _OWN_NAMES.get(architecture, {}))[part]
+    return f"model.layers.{layer}.{theirs}.{kind}"
 
 
 def halves(rows: NDArray[Any], heads: int) -> NDArray[Any]:
@@ -57,18 +73,43 @@ def tiny_hf_tensors(shape: Tiny, seed: int = 0) -> dict[str, tuple[str, tuple[in
             rows = halves(rows, shape.heads)
         if shape.architecture == "llama" and ".attn_k." in name:
             rows = halves(rows, shape.kv_heads)
-        out[hf_name(name)] = (tensor.format, rows.shape, rows.tobytes())
+        if shape.architecture == "gemma3" and name.endswith("norm.weight"):
+            rows = rows - np.float32(1)
+        theirs = hf_name(name, shape.architecture)
+        for expert, part in enumerate(rows) if rows.ndim == 3 else [(0, rows)]:
+            out[theirs.replace("*", str(expert))] = (tensor.format, part.shape, part.tobytes())
     return out
 
 
 def tiny_config(shape: Tiny) -> dict[str, Any]:
-    return {
-        "model_type": shape.architecture, "num_hidden_layers": shape.layers, "hidden_size": shape.hidden,
+    """Returns the config.json of a tiny model."""
+    kind = shape.architecture
+    if kind == "llama":
+        kind = "mixtral" if shape.experts else "mistral" if shape.window else "llama"
+    config = {
+        "model_type": kind, "num_hidden_layers": shape.layers, "hidden_size": shape.hidden,
         "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "intermediate_size": shape.ffn,
         "vocab_size": shape.vocab_size, "max_position_embeddings": shape.context, "rope_theta": shape.rope_theta,
         "rms_norm_eps": shape.epsilon, "hidden_act": "silu", "tie_word_embeddings": shape.tied, "eos_token_id": 2,
-        "bos_token_id": 1, "torch_dtype": "float32",
+        "bos_token_id": 1, "pad_token_id": None, "torch_dtype": "float32",
     }  # fmt: skip
+    if shape.head_dim:
+        config["head_dim"] = shape.head_dim
+    if kind != "llama":
+        config["sliding_window"] = shape.window or None
+    if kind == "mixtral":
+        config |= {"num_local_experts": shape.experts, "num_experts_per_tok": shape.experts_used}
+    if kind == "qwen3moe":
+        config |= {
+            "model_type": "qwen3_moe", "num_experts": shape.experts, "num_experts_per_tok": shape.experts_used,
+            "moe_intermediate_size": shape.ffn, "norm_topk_prob": True, "decoder_sparse_step": 1,
+        }  # fmt: skip
+    if kind == "gemma3":
+        config |= {
+            "model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh", "rope_local_base_freq": 10000.0,
+            "query_pre_attn_scalar": shape.head_dim, "sliding_window_pattern": 6,
+        }  # fmt: skip
+    return config
 
 
 def tokenizer_json(*, bos: bool = False) -> dict[str, Any]:

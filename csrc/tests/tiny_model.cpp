@@ -87,7 +87,9 @@ std::unique_ptr<Model> tiny_model(const TinyShape& shape, int threads, const Ker
   config.ffn_size = shape.ffn_size;
   config.vocab_size = shape.vocab_size;
   config.context = shape.context;
-  config.rope_theta = 10000.0;
+  config.ropes = {{10000.0, {}}};
+  config.shapes.resize(shape.layers);
+  config.attention_scale = 1.0f / std::sqrt(float(shape.head_dim));
   config.rope_interleaved = shape.rope_interleaved;
   config.norm_epsilon = 1e-5f;
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gguf_writer import (
+    NO_MAMBA,
     SUPPORTED,
     Tensor,
     Tiny,
@@ -111,11 +112,22 @@ def test_header_longer_than_the_first_read_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"general.architecture": "mamba"}, "architecture 'mamba' is not supported; llama, qwen2 are"),
-        ({"llama.rope.scaling.type": "yarn"}, "scaled rotary positions"),
-        ({"llama.rope.scale_linear": 2.0}, "scaled rotary positions"),
-        ({"llama.attention.sliding_window": 128}, "sliding-window attention"),
-        ({"llama.expert_count": 8}, "'llama.expert_count' = 8"),
+        (
+            {"general.architecture": "mamba"},
+            NO_MAMBA,
+        ),
+        (
+            {"llama.rope.scaling.type": "yarn"},
+            "scaled rotary positions of the kind 'yarn' are not supported; linear, llama3, longrope are",
+        ),
+        (
+            {"llama.expert_count": 8, "llama.expert_used_count": 2, "llama.expert_feed_forward_length": 40},
+            "experts of a mixture must be a multiple of 32 wide, got 40",
+        ),
+        (
+            {"llama.expert_shared_count": 1},
+            "the file asks for 'llama.expert_shared_count' = 1, which is not supported",
+        ),
         ({"llama.attn_logit_softcapping": 30.0}, "attn_logit_softcapping"),
         ({"llama.rope.dimension_count": 8}, "rope.dimension_count is 8, only the head size 16"),
         ({"llama.attention.value_length": 32}, "attention.value_length is 32"),
@@ -156,6 +168,13 @@ def test_what_changes_nothing_is_accepted(tmp_path: Path, keys: dict[str, Any]) 
         ({"llama.attention.head_count": 5}, "5 heads cannot share 2"),
         ({"llama.rope.freq_base": float("nan")}, "llama.rope.freq_base must be a positive number, got nan"),
         ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "must be a positive number, got -1.0"),
+        (
+            {"llama.attention.sliding_window": Typed("i32", -4)},
+            "llama.attention.sliding_window must be a count, got -4",
+        ),
+        ({"llama.attention.sliding_window": 9, "llama.attention.sliding_window_pattern": [1]}, "must be 2 booleans"),
+        ({"llama.expert_count": 8, "llama.expert_used_count": 9}, "llama.expert_used_count must be in .1, 8., got 9"),
+        ({"llama.expert_count": 8}, "llama.expert_used_count must be an integer in .1, 1024., got nothing"),
         ({"llama.feed_forward_length": 95}, "is 96 x 64, the model needs 95 x 64"),
         ({"tokenizer.ggml.eos_token_id": 320}, "eos_token_id must be in .0, 320., got 320"),
         ({"tokenizer.ggml.tokens": ["a"] * 400}, "has 400 tokens, token_embd.weight 320 rows"),
@@ -194,8 +213,21 @@ def test_missing_tensor_is_named(tmp_path: Path) -> None:
 
 def test_tensor_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
     extra = Tensor((8,), "F32", bytes(32))
-    with pytest.raises(Unsupported, match=r"'rope_freqs\.weight' is not part of a supported llama decoder: scaled"):
-        open_gguf(write_changed(tmp_path / "m.gguf", tensors={"rope_freqs.weight": extra}))
+    with pytest.raises(Unsupported, match=r"'blk.0.attn_q_norm.weight' is not part of a supported llama decoder"):
+        open_gguf(write_changed(tmp_path / "m.gguf", tensors={"blk.0.attn_q_norm.weight": extra}))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (Tensor((8,), "F32", bytes(32)), "rope_freqs.weight holds a number that is not positive"),
+        (Tensor((7,), "F32", bytes(28)), "rope_freqs.weight must be 8 numbers in F32, got 1 x 7 in F32"),
+        (Tensor((8,), "F16", bytes(16)), "rope_freqs.weight must be 8 numbers in F32, got 1 x 8 in F16"),
+    ],
+)
+def test_divisors_of_the_rotations_are_checked(tmp_path: Path, tensor: Tensor, message: str) -> None:
+    with pytest.raises(BadModelFile, match=message):
+        open_gguf(write_changed(tmp_path / "m.gguf", tensors={"rope_freqs.weight": tensor}))
 
 
 def test_unsupported_tensor_type_is_named_with_a_remedy(tmp_path: Path) -> None:
@@ -322,7 +354,7 @@ def test_rows_outside_a_tensor_and_closed_files_are_refused(tiny_llama: Path) ->
 def test_embedded_model_is_described(embedded_model: Path) -> None:
     config = open_gguf(embedded_model).config
     assert (config.layers, config.hidden_size, config.heads, config.kv_heads, config.head_dim) == (30, 576, 9, 3, 64)
-    assert (config.vocab_size, config.context_length, config.rope_theta) == (49152, 8192, 100000.0)
+    assert (config.vocab_size, config.context_length, config.rope.theta) == (49152, 8192, 100000.0)
     assert config.eos_ids == {0, 2, 4}  # as llama.cpp: <|endoftext|>, <|im_end|>, <reponame>
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors_writer import safetensors_bytes, tiny_folder, tiny_hf_tensors
 
-from gguf_writer import Tiny, tiny_model
+from gguf_writer import NO_MAMBA, Tiny, tiny_model
 from outpace.errors import BadModelFile, ModelNotFound, OutpaceError, Unsupported
 from outpace.native.gguf import open_gguf
 from outpace.native.reference import ReferenceModel
@@ -48,14 +48,31 @@ def test_eos_ids_come_from_both_configs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"model_type": "mamba"}, Unsupported, "architecture 'mamba' is not supported; llama, qwen2 are"),
+        (
+            {"model_type": "mamba"},
+            Unsupported,
+            NO_MAMBA,
+        ),
         ({"model_type": None}, BadModelFile, "no model_type"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, Unsupported, "scaled rotary positions"),
+        (
+            {"rope_scaling": {"rope_type": "llama3"}},
+            BadModelFile,
+            "low_freq_factor must be a positive number, got nothing",
+        ),
+        (
+            {"rope_scaling": {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 1}},
+            BadModelFile,
+            "original_max_position_embeddings must be an integer",
+        ),
+        ({"rope_scaling": {"rope_type": "longrope"}}, BadModelFile, "short_factor must be 8 numbers, got nothing"),
         ({"rope_parameters": {"rope_type": "yarn"}}, Unsupported, "scaled rotary positions"),
         ({"hidden_act": "gelu"}, Unsupported, "hidden_act = 'gelu'"),
-        ({"use_sliding_window": True}, Unsupported, "use_sliding_window"),
         ({"sliding_window": 64}, Unsupported, "sliding_window = 64"),
-        ({"layer_types": ["sliding_attention"]}, Unsupported, "layer_types"),
+        (
+            {"layer_types": ["linear_attention"]},
+            Unsupported,
+            "layer_types has 'linear_attention'; full_attention and",
+        ),
         ({"quantization_config": {"bits": 4}}, Unsupported, "quantization_config"),
         ({"partial_rotary_factor": 0.5}, Unsupported, "partial_rotary_factor"),
         ({"hidden_size": "64"}, BadModelFile, "hidden_size must be an integer"),
@@ -124,7 +141,7 @@ def test_tensor_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
     folder = tiny_folder(tmp_path / "hf")
     extra = {"model.layers.0.self_attn.q_norm.weight": ("F32", (16,), bytes(64))}
     (folder / "model.safetensors").write_bytes(safetensors_bytes(tiny_hf_tensors(Tiny()) | extra))
-    with pytest.raises(Unsupported, match=r"q_norm\.weight' is not part of a supported decoder"):
+    with pytest.raises(Unsupported, match=r"q_norm\.weight' is not part of a supported llama decoder"):
         open_safetensors(folder)
 
 

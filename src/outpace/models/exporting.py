@@ -47,9 +47,10 @@ def export(source: Path, folder: Path, dtype: str = "bfloat16") -> Path:
     if folder.exists():
         raise UsageError(f"{folder} exists already: name a new folder, or remove it")
     with closing(open_gguf(source)) as file:
-        if file.config.architecture not in _CLASSES:
+        config = file.config
+        if config.architecture not in _CLASSES or config.windows or config.experts or config.rope.divisors:
             raise Unsupported(
-                f"{source.name}: architecture {file.config.architecture!r} has no export; {', '.join(_CLASSES)} have"
+                f"{source.name}: architecture {config.architecture!r} has no export; plain {', '.join(_CLASSES)} have"
             )
         tokens = token_model_from_gguf(file.metadata)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +84,7 @@ def _write_texts(work: Path, config: ModelConfig, tokens: TokenModel, dtype: str
         "num_key_value_heads": config.kv_heads,
         "head_dim": config.head_dim,
         "max_position_embeddings": config.context_length,
-        "rope_theta": config.rope_theta,
+        "rope_theta": config.rope.theta,
         "rms_norm_eps": config.norm_epsilon,
         "hidden_act": "silu",
         "attention_bias": config.attention_bias,

@@ -1,139 +1,108 @@
-"""What a Llama-family decoder is, read from GGUF keys or from a config.json, and the tensors it must have.
+"""What a decoder is, read from GGUF keys or from a config.json, and the tensors it must have.
 
 Whatever a file states that would change the results and that the engine does not do is refused by name.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from outpace.errors import BadModelFile, Unsupported
+from outpace.native import rope
+from outpace.native.architectures import ARCHITECTURES, SUPPORTED, Architecture
+from outpace.native.facts import Facts, brief, checked_count, is_off
 from outpace.native.metadata import StringArray, Value
-from outpace.native.weights import ModelConfig, TensorInfo
+from outpace.native.tensor_bytes import TensorBytes
+from outpace.native.weights import ModelConfig, Rope, TensorInfo
 from outpace.vocabulary import end_of_generation
 
-ARCHITECTURES: Mapping[str, bool] = {"llama": True, "qwen2": False}
-"""Name -> rotary pairs are (2i, 2i + 1) in a GGUF file of it."""
-
-_LIMITS: Mapping[str, int] = {
-    "layers": 1 << 10, "hidden_size": 1 << 17, "heads": 1 << 10, "kv_heads": 1 << 10, "head_dim": 1 << 10,
-    "ffn_size": 1 << 20, "vocab_size": 1 << 22, "context_length": 1 << 26,
-}  # fmt: skip
-
-_KNOWN_KEYS = {
-    "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
-    "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor",
-    "rope.scaling.original_context_length", "rope.scaling.finetuned", "rope.scale_linear", "attention.head_count",
+_KNOWN_KEYS = rope.KEYS | {
+    "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size", "attention.head_count",
     "attention.head_count_kv", "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon",
-    "attention.layer_norm_epsilon", "attention.causal", "attention.sliding_window", "tensor_data_layout",
+    "attention.layer_norm_epsilon", "attention.causal", "tensor_data_layout",
 }  # fmt: skip
 
 
-class _Keys:
-    """The keys of one architecture, read with their types and ranges checked."""
+def config_from_gguf(metadata: Mapping[str, Value], files: TensorBytes) -> ModelConfig:
+    """Returns the decoder that the keys of a GGUF file describe, its tensors arranged as that needs them.
 
-    def __init__(self, metadata: Mapping[str, Value], architecture: str) -> None:
-        self.metadata = metadata
-        self.prefix = architecture + "."
-
-    def get(self, name: str) -> Value | None:
-        return self.metadata.get(self.prefix + name)
-
-    def integer(self, name: str, field: str, default: int | None = None) -> int:
-        """Returns a count in [1, the limit of `field`]; a list of equal counts, one a layer, is that count."""
-        value = self.get(name)
-        if isinstance(value, np.ndarray) and value.ndim == 1 and value.size and value.dtype.kind in "iu":
-            if (value != value[0]).any():
-                raise Unsupported(f"{self.prefix}{name} differs from layer to layer, which is not supported")
-            value = int(value[0])
-        if value is None and default is not None:
-            value = default
-        return checked_count(value, self.prefix + name, field)
-
-    def number(self, name: str, default: float | None = None) -> float:
-        value = self.get(name)
-        return checked_positive(default if value is None else value, self.prefix + name)
-
-
-def checked_count(value: object, name: str, field: str) -> int:
-    if type(value) is not int or not 1 <= value <= _LIMITS[field]:
-        raise BadModelFile(f"{name} must be an integer in [1, {_LIMITS[field]}], got {brief(value)}")
-    return value
-
-
-def checked_positive(value: object, name: str) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type,operator]
-        raise BadModelFile(f"{name} must be a positive number, got {brief(value)}")
-    return float(value)  # type: ignore[arg-type]
-
-
-def brief(value: object) -> str:
-    return "nothing" if value is None else repr(value)[:60]
-
-
-def _is_off(value: Value) -> bool:
-    return isinstance(value, (bool, int, float, str)) and value in (0, "", "none")
-
-
-def config_from_gguf(metadata: Mapping[str, Value], tensors: Mapping[str, TensorInfo]) -> ModelConfig:
-    """Returns the decoder that the keys of a GGUF file describe. Raises BadModelFile or Unsupported."""
-    architecture = metadata.get("general.architecture")
-    if not isinstance(architecture, str):
+    Raises BadModelFile or Unsupported.
+    """
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str):
         raise BadModelFile("general.architecture is missing, so nothing says what model this is")
-    if architecture not in ARCHITECTURES:
-        raise Unsupported(f"architecture {architecture[:40]!r} is not supported; {', '.join(ARCHITECTURES)} are")
-    keys = _Keys(metadata, architecture)
-    _refuse_unknown(keys)
-    hidden = keys.integer("embedding_length", "hidden_size")
-    heads = keys.integer("attention.head_count", "heads")
-    head_dim = keys.integer("attention.key_length", "head_dim", default=max(1, hidden // heads))
-    for name in ("attention.value_length", "rope.dimension_count"):
-        if keys.integer(name, "head_dim", default=head_dim) != head_dim:
-            raise Unsupported(f"{keys.prefix}{name} is {keys.get(name)}, only the head size {head_dim} is supported")
+    architecture = supported(ARCHITECTURES.get(name), name)
+    prefix = name + "."
+    values = {key[len(prefix) :]: value for key, value in metadata.items() if key.startswith(prefix)}
+    facts = Facts(values, lambda name: prefix + name)
+    _refuse_unknown(facts, _KNOWN_KEYS | architecture.keys)
+    embedding = embedding_of(files.tensors, "token_embd.weight")
+    config = common_config(architecture, facts, files, _eos_ids(metadata, embedding.rows), architecture.interleaved)
+    return rope.take_divisors(facts, files, config)
+
+
+def supported(architecture: Architecture | None, name: str) -> Architecture:
+    """Returns the architecture. Raises Unsupported, naming those there are, when there is none of that name."""
+    if architecture is None:
+        raise Unsupported(f"architecture {name[:40]!r} is not supported; {SUPPORTED} are")
+    return architecture
+
+
+def embedding_of(tensors: Mapping[str, TensorInfo], theirs: str) -> TensorInfo:
+    """Returns the embedding. Raises BadModelFile, naming it as the file would, when it is missing."""
     embedding = tensors.get("token_embd.weight")
     if embedding is None:
-        raise BadModelFile("the tensor 'token_embd.weight' is missing")
-    return ModelConfig(
-        architecture=architecture,
-        layers=keys.integer("block_count", "layers"),
+        raise BadModelFile(f"the tensor {theirs!r} is missing")
+    return embedding
+
+
+def common_config(
+    architecture: Architecture, facts: Facts, files: TensorBytes, eos_ids: frozenset[int], interleaved: bool
+) -> ModelConfig:
+    """Returns the decoder that the facts describe, and arranges the tensors as it needs them."""
+    hidden = facts.integer("embedding_length", "hidden_size")
+    heads = facts.integer("attention.head_count", "heads")
+    head_dim = facts.integer("attention.key_length", "head_dim", default=max(1, hidden // heads))
+    for name in ("attention.value_length", "rope.dimension_count"):
+        if facts.integer(name, "head_dim", default=head_dim) != head_dim:
+            raise Unsupported(f"{facts.label(name)} is {facts.get(name)}, only the head size {head_dim} is supported")
+    rows = files.tensors["token_embd.weight"].rows
+    config = ModelConfig(
+        architecture=architecture.name,
+        layers=facts.integer("block_count", "layers"),
         hidden_size=hidden,
         heads=heads,
-        kv_heads=keys.integer("attention.head_count_kv", "kv_heads", default=heads),
+        kv_heads=facts.integer("attention.head_count_kv", "kv_heads", default=heads),
         head_dim=head_dim,
-        ffn_size=keys.integer("feed_forward_length", "ffn_size"),
-        vocab_size=checked_count(embedding.rows, "the number of rows of token_embd.weight", "vocab_size"),
-        context_length=keys.integer("context_length", "context_length"),
-        rope_theta=keys.number("rope.freq_base", 10000.0),
-        rope_interleaved=ARCHITECTURES[architecture],
-        norm_epsilon=keys.number("attention.layer_norm_rms_epsilon"),
-        attention_bias="blk.0.attn_q.bias" in tensors,
-        tied="output.weight" not in tensors,
-        eos_ids=_eos_ids(metadata, embedding.rows),
+        ffn_size=facts.integer("feed_forward_length", "ffn_size"),
+        vocab_size=checked_count(rows, "the number of rows of the embedding", "vocab_size"),
+        context_length=facts.integer("context_length", "context_length"),
+        rope=Rope(),
+        rope_interleaved=interleaved,
+        norm_epsilon=facts.number("attention.layer_norm_rms_epsilon"),
+        attention_bias="blk.0.attn_q.bias" in files.tensors,
+        tied="output.weight" not in files.tensors,
+        eos_ids=eos_ids,
     )
+    config = architecture.configure(facts, rope.with_rope(facts, config))
+    architecture.arrange(files, config)
+    return config
 
 
-def _refuse_unknown(keys: _Keys) -> None:
-    """Refuses what would change the results: scaled rotations, windows, experts, and any key that we do not know."""
-    scaling = keys.get("rope.scaling.type")
-    factor = keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1.0
-    if (scaling is not None and not _is_off(scaling)) or factor != 1.0:
-        raise Unsupported(f"scaled rotary positions ({brief(scaling)}, factor {brief(factor)}) are not supported")
-    window = keys.get("attention.sliding_window")
-    context = keys.get("context_length")
-    covers = type(window) is int and type(context) is int and window >= context
-    if window is not None and not _is_off(window) and not covers:
-        raise Unsupported(f"sliding-window attention (over {brief(window)} tokens) is not supported")
-    if keys.get("attention.causal") is False:
+def _refuse_unknown(facts: Facts, known: frozenset[str]) -> None:
+    """Refuses what would change the results: any key that we do not know, unless it asks for nothing."""
+    if facts.get("attention.causal") is False:
         raise Unsupported("attention without a causal mask is not supported: this is an encoder")
-    layout = keys.get("tensor_data_layout")
+    layout = facts.get("tensor_data_layout")
     if layout not in (None, "reference", "Meta AI original pth"):
         raise Unsupported(f"the tensor data layout {brief(layout)} is not supported; 'reference' is")
-    for key, value in keys.metadata.items():
-        if key.startswith(keys.prefix) and key[len(keys.prefix) :] not in _KNOWN_KEYS and not _is_off(value):
-            raise Unsupported(f"the file asks for {key[:80]!r} = {brief(value)}, which is not supported")
+    for name, value in facts.values.items():
+        if name not in known and not is_off(value):
+            raise Unsupported(
+                f"the file asks for {facts.label(name)[:80]!r} = {brief(value)}, which is not supported"
+            )
 
 
 def _eos_ids(metadata: Mapping[str, Value], rows: int) -> frozenset[int]:
@@ -183,30 +152,30 @@ def check_tensors(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Non
     if len(tensors) > expected:
         known = {name for name, _, _ in expected_tensors(config)}
         extra = next(name for name in tensors if name not in known)
-        why = ": scaled rotary positions" if extra.startswith("rope_freqs") else ""
-        raise Unsupported(f"the tensor {extra[:80]!r} is not part of a supported {config.architecture} decoder{why}")
+        raise Unsupported(f"the tensor {extra[:80]!r} is not part of a supported {config.architecture} decoder")
 
 
 def expected_tensors(config: ModelConfig) -> list[tuple[str, int, int]]:
     """Returns (name, rows, cols) of every tensor of the decoder, under GGUF's names."""
     hidden, ffn = config.hidden_size, config.ffn_size
     query, key = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    in_layer = [("attn_norm.weight", 1, hidden), ("ffn_norm.weight", 1, hidden)]
+    in_layer += [("attn_q.weight", query, hidden), ("attn_k.weight", key, hidden), ("attn_v.weight", key, hidden)]
+    in_layer.append(("attn_output.weight", hidden, query))
+    if config.attention_bias:
+        in_layer += [("attn_q.bias", 1, query), ("attn_k.bias", 1, key), ("attn_v.bias", 1, key)]
+    if config.query_key_norms:
+        in_layer += [("attn_q_norm.weight", 1, config.head_dim), ("attn_k_norm.weight", 1, config.head_dim)]
+    if config.post_norms:
+        in_layer += [("post_attention_norm.weight", 1, hidden), ("post_ffw_norm.weight", 1, hidden)]
+    suffix, count = ("_exps.weight", config.experts) if config.experts else (".weight", 1)
+    if config.experts:
+        in_layer.append(("ffn_gate_inp.weight", count, hidden))
+    in_layer += [(f"ffn_{name}{suffix}", count * ffn, hidden) for name in ("gate", "up")]
+    in_layer.append((f"ffn_down{suffix}", count * hidden, ffn))
     tensors = [("token_embd.weight", config.vocab_size, hidden), ("output_norm.weight", 1, hidden)]
     if not config.tied:
         tensors.append(("output.weight", config.vocab_size, hidden))
     for layer in range(config.layers):
-        at = f"blk.{layer}."
-        tensors += [
-            (at + "attn_norm.weight", 1, hidden),
-            (at + "attn_q.weight", query, hidden),
-            (at + "attn_k.weight", key, hidden),
-            (at + "attn_v.weight", key, hidden),
-            (at + "attn_output.weight", hidden, query),
-            (at + "ffn_norm.weight", 1, hidden),
-            (at + "ffn_gate.weight", ffn, hidden),
-            (at + "ffn_up.weight", ffn, hidden),
-            (at + "ffn_down.weight", hidden, ffn),
-        ]
-        if config.attention_bias:
-            tensors += [(at + "attn_q.bias", 1, query), (at + "attn_k.bias", 1, key), (at + "attn_v.bias", 1, key)]
+        tensors += [(f"blk.{layer}.{name}", rows, cols) for name, rows, cols in in_layer]
     return tensors

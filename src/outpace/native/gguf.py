@@ -10,6 +10,7 @@ of strings stay packed until asked for, so that a header costs a few times its o
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,12 +18,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outpace.errors import BadModelFile, Unsupported
 from outpace.native.architecture import check_tensors, config_from_gguf
+from outpace.native.gguf_parts import check_part, check_total, part_paths
 from outpace.native.metadata import StringArray, Value, quoted
 from outpace.native.rawfile import RawFile
+from outpace.native.tensor_bytes import TensorBytes
 from outpace.native.weights import TensorInfo
 
 MAX_HEADER = 128 << 20
@@ -263,13 +265,14 @@ def _tensor(cursor: _Cursor, name: str, alignment: int) -> tuple[TensorInfo, int
     shape = [cursor.u64(f"the shape of {quoted(name)}") for _ in range(dimensions)]
     if min(shape) == 0:
         raise BadModelFile(f"the tensor {quoted(name)} has the empty shape {shape}")
-    if dimensions > 2 and max(shape[2:]) > 1:
+    matrices = math.prod(shape[2:])
+    if matrices > 1 and (dimensions > 3 or not name.endswith("_exps.weight")):
         raise Unsupported(f"the tensor {quoted(name)} has {dimensions} dimensions; only matrices are supported")
     kind = cursor.u32(f"the type of {quoted(name)}")
     if kind not in TENSOR_TYPES:
         raise Unsupported(f"the tensor {quoted(name)} has the unknown type {kind}; take a Q4_K_M or Q8_0 file")
     form = TENSOR_TYPES[kind]
-    cols, rows = shape[0], shape[1] if dimensions > 1 else 1
+    cols, rows = shape[0], (shape[1] if dimensions > 1 else 1) * matrices
     if cols % form.block:
         raise BadModelFile(f"the tensor {quoted(name)} has rows of {cols}, not a multiple of {form.block}")
     offset = cursor.u64(f"the offset of {quoted(name)}")
@@ -288,26 +291,49 @@ def _shown(value: Value) -> str:
 class GgufFile:
     """An opened GGUF model; a WeightFile. `metadata` holds every key, arrays of strings packed."""
 
-    def __init__(self, raw: RawFile) -> None:
-        self._raw = raw
-        self.path = raw.path
-        header = _read_header(raw)
-        self.metadata = header.metadata
-        self.tensors = header.tensors
-        self._offsets = header.offsets
-        self.config = config_from_gguf(header.metadata, header.tensors)
-        check_tensors(self.config, header.tensors)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._files: dict[Path, RawFile] = {}
+        try:
+            bytes_of = TensorBytes()
+            self.metadata = self._open_parts(bytes_of)
+            self.config = config_from_gguf(self.metadata, bytes_of)
+            self.tensors: Mapping[str, TensorInfo] = bytes_of.tensors
+            self.read = bytes_of.read
+            check_tensors(self.config, self.tensors)
+        except (BadModelFile, Unsupported) as error:
+            self.close()
+            named = any(str(error).startswith(f"{file}: ") for file in self._files)
+            raise error if named else type(error)(f"{path}: {error}") from None
+        except BaseException:
+            self.close()
+            raise
 
-    def read(self, name: str, first_row: int, rows: int) -> NDArray[np.uint8]:
-        """Returns the bytes of rows [first_row, first_row + rows) of a tensor, read from the file now."""
-        info = self.tensors[name]
-        if first_row < 0 or rows < 0 or first_row + rows > info.rows:
-            raise BadModelFile(f"{name} has {info.rows} rows, asked for {first_row} to {first_row + rows}")
-        row_bytes = info.nbytes // info.rows
-        return self._raw.read(self._offsets[name] + first_row * row_bytes, rows * row_bytes)
+    def _open_parts(self, bytes_of: TensorBytes) -> Mapping[str, Value]:
+        """Returns the first part's keys, having opened all parts and added their tensors."""
+        headers = {self.path: self._open(self.path)}
+        parts = part_paths(self.path, headers[self.path].metadata)
+        headers |= {part: self._open(part) for part in parts if part not in headers}
+        first = headers[parts[0]].metadata
+        for part in parts:
+            if len(parts) > 1:
+                check_part(part, headers[part].metadata, first)
+            for name, info in headers[part].tensors.items():
+                bytes_of.add(info, self._files[part], headers[part].offsets[name])
+        if len(parts) > 1:
+            check_total(len(bytes_of.tensors), first)
+        return first
+
+    def _open(self, path: Path) -> Header:
+        self._files[path] = raw = RawFile(path)
+        try:
+            return _read_header(raw)
+        except (BadModelFile, Unsupported) as error:
+            raise type(error)(f"{path}: {error}") from None
 
     def close(self) -> None:
-        self._raw.close()
+        for raw in self._files.values():
+            raw.close()
 
 
 def _read_header(raw: RawFile) -> Header:
@@ -323,14 +349,8 @@ def _read_header(raw: RawFile) -> Header:
 
 
 def open_gguf(path: Path | str) -> GgufFile:
-    """Returns the opened and checked model. Raises ModelNotFound, BadModelFile or Unsupported, naming the file."""
-    raw = RawFile(Path(path))
-    try:
-        return GgufFile(raw)
-    except (BadModelFile, Unsupported) as error:
-        raw.close()
-        text = str(error)
-        raise type(error)(text if text.startswith(str(raw.path)) else f"{raw.path}: {text}") from None
-    except BaseException:
-        raw.close()
-        raise
+    """Returns the opened and checked model, all its parts where it has several, given any one of them.
+
+    Raises ModelNotFound, BadModelFile or Unsupported, naming the file.
+    """
+    return GgufFile(Path(path))

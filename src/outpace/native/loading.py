@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from outpace import _native
 from outpace.errors import TooLarge, Unsupported, UsageError
-from outpace.native.architecture import ARCHITECTURES, expected_tensors
+from outpace.native.architecture import expected_tensors
+from outpace.native.architectures import ARCHITECTURES, SUPPORTED
 from outpace.native.gguf import open_gguf
 from outpace.native.machine import available_memory, usable_cores
 from outpace.native.safetensors import open_safetensors
@@ -89,9 +90,9 @@ def check_supported(file: WeightFile) -> None:
     """Raises Unsupported for what the engine cannot run, naming it, what is supported, and what would work."""
     config, formats = file.config, _native.formats()
     if config.architecture not in ARCHITECTURES:
-        raise Unsupported(
-            f"{file.path}: architecture {config.architecture!r} is not supported; {', '.join(ARCHITECTURES)} are"
-        )
+        raise Unsupported(f"{file.path}: architecture {config.architecture!r} is not supported; {SUPPORTED} are")
+    if config.windows or config.post_norms or config.query_key_norms or config.experts or config.gate != "silu":
+        raise Unsupported(f"{file.path}: the engine does not run {config.architecture} models of this kind")
     if config.head_dim % 16 or config.head_dim > MAX_HEAD_DIM:
         raise Unsupported(
             f"{file.path}: the head size must be a multiple of 16 up to {MAX_HEAD_DIM}, got {config.head_dim}"
@@ -194,4 +195,5 @@ def _vector(file: WeightFile, info: TensorInfo) -> NDArray[np.float32]:
     values = file.read(info.name, 0, 1).view(_VECTORS[info.format])
     if info.format == "BF16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
-    return np.ascontiguousarray(values, np.float32)
+    offset = file.config.norm_offset if info.name.endswith("norm.weight") else 0.0
+    return np.ascontiguousarray(values, np.float32) + np.float32(offset)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from outpace.errors import BadModelFile, ModelNotFound, Unsupported
-from outpace.native.architecture import brief, check_tensors
-from outpace.native.hf_config import config_from_json, gguf_name
+from outpace.native.architecture import check_tensors
+from outpace.native.architectures import Architecture
+from outpace.native.facts import brief
+from outpace.native.hf_config import architecture_of, config_from_json, gguf_name
 from outpace.native.rawfile import RawFile
+from outpace.native.tensor_bytes import TensorBytes
 from outpace.native.textfile import parse_json, read_json
 from outpace.native.weights import TensorInfo
 
@@ -91,18 +92,19 @@ class SafetensorsFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files: list[RawFile] = []
-        self._places: dict[str, tuple[RawFile, int]] = {}
-        tensors: dict[str, TensorInfo] = {}
+        bytes_of = TensorBytes()
         try:
             config = read_json(path / "config.json")
             if config is None:
                 raise ModelNotFound(f"{path}: has no config.json")
+            architecture = architecture_of(config)
             for shard in _shards(path):
-                self._add(shard, tensors)
-            if config.get("tie_word_embeddings", False) is True and "output.weight" in tensors:
-                del tensors["output.weight"]  # transformers ties it, whatever the file holds
-            self.config = config_from_json(config, read_json(path / "generation_config.json") or {}, tensors)
-            check_tensors(self.config, tensors)
+                self._add(shard, architecture, bytes_of)
+            if config.get("tie_word_embeddings", False) is True and "output.weight" in bytes_of.tensors:
+                bytes_of.drop("output.weight")  # transformers ties it, whatever the file holds
+            generation = read_json(path / "generation_config.json") or {}
+            self.config = config_from_json(config, generation, architecture, bytes_of)
+            check_tensors(self.config, bytes_of.tensors)
         except (BadModelFile, Unsupported) as error:
             self.close()
             text = str(error)
@@ -110,28 +112,16 @@ class SafetensorsFolder:
         except BaseException:
             self.close()
             raise
-        self.tensors: Mapping[str, TensorInfo] = tensors
+        self.tensors: Mapping[str, TensorInfo] = bytes_of.tensors
+        self.read = bytes_of.read
 
-    def _add(self, shard: Path, tensors: dict[str, TensorInfo]) -> None:
+    def _add(self, shard: Path, architecture: Architecture, bytes_of: TensorBytes) -> None:
         raw = RawFile(shard)
         self._files.append(raw)
         for theirs, (info, offset) in read_header(raw).items():
-            name = gguf_name(theirs)
-            if name is None:
-                continue
-            if name in tensors:
-                raise BadModelFile(f"{shard}: the tensor {theirs!r} is in another file too")
-            tensors[name] = TensorInfo(name, info.format, info.rows, info.cols, info.nbytes)
-            self._places[name] = raw, offset
-
-    def read(self, name: str, first_row: int, rows: int) -> NDArray[np.uint8]:
-        """Returns the bytes of rows [first_row, first_row + rows) of a tensor, read from the file now."""
-        info = self.tensors[name]
-        if first_row < 0 or rows < 0 or first_row + rows > info.rows:
-            raise BadModelFile(f"{name} has {info.rows} rows, asked for {first_row} to {first_row + rows}")
-        raw, offset = self._places[name]
-        row_bytes = info.nbytes // info.rows
-        return raw.read(offset + first_row * row_bytes, rows * row_bytes)
+            name = gguf_name(theirs, architecture)
+            if name is not None:
+                bytes_of.add(replace(info, name=name), raw, offset)
 
     def close(self) -> None:
         for raw in self._files:
