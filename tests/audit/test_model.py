@@ -64,7 +64,7 @@ def test_an_unknown_drafter_is_refused(tiny):
 @pytest.mark.embedded
 def test_the_embedded_model_holds(embedded_model):
     pytest.importorskip("outpace._native", reason="the native engine is not built")
-    with outpace.load(embedded_model, context=256) as model:
+    with outpace.load(embedded_model, threads=1, context=256) as model:
         report = audit_model(
             model, reload=lambda count: outpace.load(embedded_model, threads=count, context=256), extent=QUICK
         )

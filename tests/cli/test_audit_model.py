@@ -1,11 +1,13 @@
-"""`outpace audit model`: the table, the record, the page, and the exit code."""
+"""`outpace audit model` and `audit law`: the table, the record, the page, and the exit code."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from outpace.audit import law
 from outpace.audit import model as audit
 from outpace.audit.report import Check, ControlCheck, Report
 from outpace.cli.audit_html import page
@@ -37,6 +39,15 @@ def test_an_audit_without_time_says_so_and_fails(run, quick):
     assert result.exit_code == 1
     assert "fault: nothing was checked" in result.stdout
     assert "time ran out" in result.stdout
+
+
+def test_the_law_is_tested_and_says_how(run, monkeypatch):
+    monkeypatch.setattr(law, "_controls", lambda laws: iter(()))
+    monkeypatch.setattr(law, "QUICK_LAW", replace(law.QUICK_LAW, n=60, live=20))
+    result = run("audit", "law", "m", "--quick", "--drafter", "ngram")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    for word in ("law of block", "chi-square", "level", "not covered: the law beyond the next three tokens"):
+        assert word in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def audit_model(
     tasks = [*_drafter_tasks(subject, usable, weaker if itself else None, extent)]
     tasks += self_draft_tasks(subject, extent.state_lengths)
     tasks += thread_tasks(subject, usable, extent.threads)
-    tasks += [Task("drafters", name, partial(_absent, why)) for name, why in absent.items()]
+    tasks += [absent_task(name, why) for name, why in absent.items()]
     checks = perform(tasks, minutes, progress)
     facts = {
         "model": model.target.name,
@@ -111,6 +111,11 @@ def _with_texts(subject: Subject, name: str, extent: Extent) -> Iterator[Task]:
 
 def _called(label: str, tasks: Iterable[Task]) -> Iterator[Task]:
     return (replace(task, name=label + task.name.removeprefix("model")) for task in tasks)
+
+
+def absent_task(drafter: str, why: str) -> Task:
+    """Returns the entry of a registered drafter that cannot draft here."""
+    return Task("drafters", drafter, partial(_absent, why))
 
 
 def _absent(why: str) -> Finding:
