@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rules import expected, structured
+from rules import expected, sampler, structured
 
-LINES = [*expected.LINES, *structured.LINES]
+LINES = [*expected.LINES, *structured.LINES, *sampler.LINES]
