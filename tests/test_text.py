@@ -210,11 +210,16 @@ def test_model_without_a_template_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "error", "message"),
     [
-        ({"ggml__model": "llama"}, Unsupported, r"the tokenizer 'llama' is not supported; byte-level BPE"),
         (
-            {"ggml__pre": "llama-bpe"},
+            {"ggml__model": "bert"},
             Unsupported,
-            r"pre-tokenizer 'llama-bpe' is not supported; gpt-2, smollm, qwen2 are",
+            r"the tokenizer 'bert' is not supported; byte-level BPE \('gpt2'\) and SentencePiece \('llama'\) are$",
+        ),
+        ({"ggml__model": "llama"}, BadModelFile, "scores must be 320 numbers, one a token"),
+        (
+            {"ggml__pre": "bloom"},
+            Unsupported,
+            "pre-tokenizer 'bloom' is not supported; gpt-2, smollm, qwen2, llama-bpe, llama3, llama-v3, tekken are$",
         ),
         ({"ggml__pre": 5}, Unsupported, "pre-tokenizer 5 is not supported"),
         ({"ggml__merges": ["ab"]}, BadModelFile, "merges has 'ab', which is not a pair"),
@@ -262,7 +267,7 @@ def test_own_template_file_comes_first(tmp_path: Path) -> None:
         ("{", BadModelFile, "not valid JSON"),
         ("[" * 100_000, BadModelFile, "not valid JSON"),
         ("[]", BadModelFile, "not a JSON object"),
-        ("{}", Unsupported, "byte-level BPE is"),
+        ("{}", Unsupported, "byte-level BPE and SentencePiece are$"),
         ('{"model": {"type": "Unigram"}}', Unsupported, "the tokenizer 'Unigram' is not supported"),
         ('{"model": {"type": "BPE"}, "decoder": {"type": "ByteLevel"}}', BadModelFile, r"tokenizer\.json: "),
     ],

@@ -19,7 +19,7 @@ from outpace.native.textfile import one_line
 from outpace.native.weights import WeightFile
 from outpace.special import SpecialTokens
 from outpace.stops import StopScanner
-from outpace.tokenizer import TokenModel, piece_bytes, token_model_from_folder, token_model_from_gguf
+from outpace.tokenizer import TokenModel, token_model_from_folder, token_model_from_gguf
 from outpace.vocabulary import Kind, Vocabulary
 
 MAX_TEXT = 8 << 20
@@ -37,7 +37,8 @@ class Text:
     """
 
     def __init__(self, model: TokenModel, eos_ids: frozenset[int] = frozenset()) -> None:
-        self._tokenizer = model.tokenizer
+        self._encode = model.encode
+        self._piece_bytes = model.piece
         self.vocabulary: Vocabulary = model.vocabulary
         self.prefix = model.prefix
         self.eos_ids = eos_ids | model.eos_ids
@@ -136,8 +137,7 @@ class Text:
         if not piece:
             return []
         try:
-            ids: list[int] = self._tokenizer.encode(piece, add_special_tokens=False).ids
-            return ids
+            return self._encode(piece)
         except BaseException as error:  # the library's panics are not Exceptions
             if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
                 raise
@@ -152,7 +152,7 @@ class Text:
             if id < 0:
                 raise UsageError(f"a token id must be at least 0, got {id}")
             known = id < len(self.vocabulary)
-            piece = piece_bytes(self.vocabulary.tokens[id], int(self.vocabulary.kinds[id])) if known else b""
+            piece = self._piece_bytes(self.vocabulary.tokens[id], int(self.vocabulary.kinds[id])) if known else b""
             self._pieces[id] = piece
         return piece
 

@@ -1,4 +1,4 @@
-"""A model's tokenizer, from GGUF keys or from a tokenizer.json: byte-level BPE.
+"""A model's tokenizer, from GGUF keys or from a tokenizer.json: byte-level BPE or SentencePiece.
 
 Control tokens are not the tokenizer's business here: `Text` cuts them out of a text first, so that they are
 recognised where they are meant and nowhere else.
@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
+from outpace import sentencepiece
 from outpace.errors import BadModelFile, ModelNotFound, Unsupported
 from outpace.native.metadata import StringArray, Value, quoted
 from outpace.native.textfile import one_line, parse_json, read_json, read_text
+from outpace.sentencepiece import SentencePiece
 from outpace.vocabulary import Kind, Vocabulary, end_of_generation
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -34,18 +36,45 @@ _QWEN2_JSON = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""The same as its publisher spells it in tokenizer.json."""
+_LLAMA3, _LLAMA3_JSON = (pattern.replace(r"|\p{N}|", r"|\p{N}{1,3}|") for pattern in (_QWEN2, _QWEN2_JSON))
+_SPELLED = {_QWEN2: _QWEN2_JSON, _LLAMA3: _LLAMA3_JSON}
+"""Patterns as their publishers spell them in tokenizer.json."""
 
-PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
-    "gpt-2": (_GPT2,),
-    "smollm": (r"\p{N}", _GPT2),
-    "qwen2": (_QWEN2,),
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PreTokenizer:
+    """How a text is cut into words before byte-level BPE: by patterns, each applied to the last one's pieces.
+
+    whole_words: a word that is a token is that token, whatever the merges say. add_bos: unless the file says not to.
+    """
+
+    patterns: tuple[str, ...]
+    whole_words: bool = False
+    add_bos: bool = False
+
+
+_LLAMA3_WORDS = PreTokenizer((_LLAMA3,), whole_words=True, add_bos=True)
+PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
+    "gpt-2": PreTokenizer((_GPT2,)),
+    "smollm": PreTokenizer((r"\p{N}", _GPT2)),
+    "qwen2": PreTokenizer((_QWEN2,)),
+    "llama-bpe": _LLAMA3_WORDS,
+    "llama3": _LLAMA3_WORDS,
+    "llama-v3": _LLAMA3_WORDS,
+    "tekken": PreTokenizer((_TEKKEN,), whole_words=True, add_bos=True),
 }
-"""GGUF's name of a pre-tokenizer -> patterns that cut a text into words, each applied to the last one's pieces."""
+"""By GGUF's name."""
 
 _JSON_PATTERNS = frozenset(
     (
         _GPT2,
+        _TEKKEN,
         r"\p{N}",
         r"\p{N}{1,3}",
         r"[0-9]",
@@ -75,54 +104,94 @@ BYTE_OF = _byte_alphabet()
 class TokenModel:
     """What turns text into ids.
 
+    encode: a text without control tokens into ids. piece: a token and its kind into what it adds to a text.
     prefix: the ids that start every prompt (BOS, or nothing). template: the chat template's source.
     names: bos_token, eos_token, ... as templates know them. eos_ids: what the tokenizer itself says ends a text.
+    library: what `encode` asks, where that is the tokenizers library and comes from a GGUF file.
     """
 
-    tokenizer: Tokenizer
+    encode: Callable[[str], list[int]]
     vocabulary: Vocabulary
+    piece: Callable[[str, int], bytes]
     prefix: tuple[int, ...] = ()
     template: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     eos_ids: frozenset[int] = frozenset()
+    library: Tokenizer | None = None
+
+
+def _library(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
+    """Returns the ids of a text by a tokenizer of the library."""
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    return encode
 
 
 def token_model_from_gguf(metadata: Mapping[str, Value]) -> TokenModel:
     """Returns the tokenizer that the keys of a GGUF file describe. Raises BadModelFile or Unsupported."""
-    model, pre = (metadata.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
-    if model != "gpt2":
-        raise Unsupported(f"the tokenizer {_brief(model)} is not supported; byte-level BPE ('gpt2') is")
-    if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
-        raise Unsupported(f"the pre-tokenizer {_brief(pre)} is not supported; {', '.join(PRE_TOKENIZERS)} are")
-    vocabulary = _gguf_vocabulary(metadata)
+    model = metadata.get("tokenizer.ggml.model")
+    if model == "gpt2":
+        return _byte_level_model(metadata)
+    if model == "llama":
+        return _sentencepiece_model(metadata)
+    raise Unsupported(
+        f"the tokenizer {_brief(model)} is not supported; byte-level BPE ('gpt2') and SentencePiece ('llama') are"
+    )
+
+
+def _byte_level_model(metadata: Mapping[str, Value]) -> TokenModel:
+    name = metadata.get("tokenizer.ggml.pre")
+    if not isinstance(name, str) or name not in PRE_TOKENIZERS:
+        raise Unsupported(f"the pre-tokenizer {_brief(name)} is not supported; {', '.join(PRE_TOKENIZERS)} are")
+    pre, vocabulary = PRE_TOKENIZERS[name], _gguf_vocabulary(metadata)
     merges = metadata.get("tokenizer.ggml.merges")
     if not isinstance(merges, StringArray):
         raise BadModelFile("tokenizer.ggml.merges is missing, or not an array of strings")
     ids = dict(zip(vocabulary.tokens, range(len(vocabulary)), strict=True))
-    tokenizer = Tokenizer(_bpe(ids, merges))
-    steps: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[pre]]
+    tokenizer = Tokenizer(_bpe(ids, merges, pre.whole_words))
+    steps: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in pre.patterns]
     steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
     lacking = "".join(char for point in BYTE_OF if (char := chr(point)) not in ids)
     if lacking:  # what a missing byte stood between must not merge
         steps.append(pre_tokenizers.Split(Regex("[" + re.escape(lacking) + "]"), "removed"))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
-    bos, names = None, {}
+    return _named(
+        metadata, TokenModel(_library(tokenizer), vocabulary, piece_bytes, library=tokenizer), {}, pre.add_bos
+    )
+
+
+def _sentencepiece_model(metadata: Mapping[str, Value]) -> TokenModel:
+    vocabulary, scores = _gguf_vocabulary(metadata), metadata.get("tokenizer.ggml.scores")
+    if not isinstance(scores, np.ndarray) or scores.shape != (len(vocabulary),) or scores.dtype.kind != "f":
+        raise BadModelFile(f"tokenizer.ggml.scores must be {len(vocabulary)} numbers, one a token")
+    unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    known = type(unknown) is int and 0 <= unknown < len(vocabulary)
+    space = metadata.get("tokenizer.ggml.add_space_prefix", True) is not False
+    pieces = SentencePiece(vocabulary, scores.astype(np.float32), unknown if known else None, space)  # type: ignore[arg-type]
+    usual = {"bos": 1, "eos": 2, "unk": 0}
+    return _named(metadata, TokenModel(pieces.encode, vocabulary, sentencepiece.piece_bytes), usual, add_bos=True)
+
+
+def _named(metadata: Mapping[str, Value], model: TokenModel, usual: Mapping[str, int], add_bos: bool) -> TokenModel:
+    """Returns the model with its special tokens and template. usual, add_bos: where no key says so."""
+    found: dict[str, int] = {}
     for name in ("bos", "eos", "unk", "pad"):
         key = {"unk": "unknown", "pad": "padding"}.get(name, name)
-        value = metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if type(value) is int and 0 <= value < len(vocabulary):
-            names[f"{name}_token"] = vocabulary.tokens[value]
-            bos = value if name == "bos" else bos
-    add_bos = metadata.get("tokenizer.ggml.add_bos_token", False)
-    if add_bos and bos is None:
+        value = metadata.get(f"tokenizer.ggml.{key}_token_id", usual.get(name))
+        if type(value) is int and 0 <= value < len(model.vocabulary):
+            found[name] = value
+    wants_bos = metadata.get("tokenizer.ggml.add_bos_token", add_bos) is not False
+    if wants_bos and "bos" not in found:
         raise BadModelFile("tokenizer.ggml.add_bos_token is set, but no valid bos_token_id is")
     template = metadata.get("tokenizer.chat_template")
-    return TokenModel(
-        tokenizer,
-        vocabulary,
-        prefix=(bos,) if add_bos and bos is not None else (),
+    return replace(
+        model,
+        prefix=(found["bos"],) if wants_bos else (),
         template=template if isinstance(template, str) else None,
-        names=names,
+        names={f"{name}_token": model.vocabulary.tokens[id] for name, id in found.items()},
     )
 
 
@@ -144,14 +213,14 @@ def _gguf_vocabulary(metadata: Mapping[str, Value]) -> Vocabulary:
     return Vocabulary(tokens.strings(), kinds.astype(np.int8))
 
 
-def _bpe(ids: dict[str, int], merges: StringArray) -> models.BPE:
+def _bpe(ids: dict[str, int], merges: StringArray, whole_words: bool) -> models.BPE:
     pairs = [tuple(merge.split(" ", 1)) for merge in merges.strings()]
     merges.forget()
     wrong = next((pair for pair in pairs if len(pair) != 2), None)
     if wrong is not None:
         raise BadModelFile(f"tokenizer.ggml.merges has {wrong[0][:40]!r}, which is not a pair")
     try:
-        return models.BPE(vocab=ids, merges=pairs)  # type: ignore[arg-type]
+        return models.BPE(vocab=ids, merges=pairs, ignore_merges=whole_words)  # type: ignore[arg-type]
     except Exception as error:  # the library has no class of its own for it
         raise BadModelFile(f"tokenizer.ggml.merges does not fit the tokens: {one_line(error)}") from None
 
@@ -163,8 +232,11 @@ def token_model_from_folder(folder: Path) -> TokenModel:
         raise ModelNotFound(f"{folder}: has no tokenizer.json, so its text cannot be tokenised")
     described = parse_json(text, folder / "tokenizer.json")
     kind = _section(described, "model").get("type", "BPE")
-    if kind != "BPE" or not _is_byte_level(described):
-        raise Unsupported(f"{folder}: the tokenizer {_brief(kind)} is not supported; byte-level BPE is")
+    steps = _decoder_steps(described)
+    if kind != "BPE" or not steps & {"ByteLevel", "ByteFallback"}:
+        raise Unsupported(
+            f"{folder}: the tokenizer {_brief(kind)} is not supported; byte-level BPE and SentencePiece are"
+        )
     _check_patterns(described, folder)
     try:
         tokenizer = Tokenizer.from_str(text)
@@ -175,14 +247,15 @@ def token_model_from_folder(folder: Path) -> TokenModel:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # in a piece without control tokens, their texts are ordinary characters
-    vocabulary = _json_vocabulary(tokenizer, folder)
+    vocabulary = _json_vocabulary(tokenizer, folder, byte_tokens="ByteLevel" not in steps)
     config = read_json(folder / "tokenizer_config.json") or {}
     names = {name: _content(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
     known = {name: text for name, text in names.items() if text is not None}
     eos = tokenizer.token_to_id(known["eos_token"]) if "eos_token" in known else None
     return TokenModel(
-        tokenizer,
+        _library(tokenizer),
         vocabulary,
+        piece_bytes if "ByteLevel" in steps else sentencepiece.piece_bytes,
         prefix=_prefix(tokenizer),
         template=_folder_template(folder, config),
         names=known,
@@ -193,14 +266,17 @@ def token_model_from_folder(folder: Path) -> TokenModel:
 def json_of(model: TokenModel) -> dict[str, Any]:
     """Returns the tokenizer.json of a GGUF file's tokenizer, for `transformers` and for `token_model_from_folder`.
 
-    Bytes that the vocabulary lacks are left to the reader, which drops them, too.
+    Bytes that the vocabulary lacks are left to the reader, which drops them, too. SentencePiece raises Unsupported.
     """
-    described: dict[str, Any] = json.loads(model.tokenizer.to_str())
+    if model.library is None:
+        raise Unsupported("a SentencePiece vocabulary has no tokenizer.json here; byte-level BPE has")
+    described: dict[str, Any] = json.loads(model.library.to_str())
     steps = described["pre_tokenizer"]["pretokenizers"]
     described["pre_tokenizer"]["pretokenizers"] = [step for step in steps if step.get("behavior") != "Removed"]
     for step in steps:
-        if step.get("pattern", {}).get("Regex") == _QWEN2:
-            step["pattern"]["Regex"] = _QWEN2_JSON
+        pattern = step.get("pattern", {}).get("Regex")
+        if pattern in _SPELLED:
+            step["pattern"]["Regex"] = _SPELLED[pattern]
     described["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     vocabulary = model.vocabulary
     added = [(id, False) for id in vocabulary.of_kind(Kind.USER_DEFINED)]
@@ -228,11 +304,11 @@ def _prefixing(prefix: Sequence[int], vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def _is_byte_level(described: Mapping[str, Any]) -> bool:
-    """Whether every byte has its own character, so that ids and bytes belong together."""
+def _decoder_steps(described: Mapping[str, Any]) -> set[str]:
+    """Returns the kinds of the decoder's steps: ByteLevel where every byte has its own character."""
     decoder = described.get("decoder")
     parts = decoder.get("decoders", [decoder]) if isinstance(decoder, dict) else []
-    return any(isinstance(part, dict) and part.get("type") == "ByteLevel" for part in parts)
+    return {str(part.get("type")) for part in parts if isinstance(part, dict)} if isinstance(parts, list) else set()
 
 
 def _check_patterns(described: Mapping[str, Any], folder: Path) -> None:
@@ -248,7 +324,7 @@ def _check_patterns(described: Mapping[str, Any], folder: Path) -> None:
             rest += node
 
 
-def _json_vocabulary(tokenizer: Tokenizer, folder: Path) -> Vocabulary:
+def _json_vocabulary(tokenizer: Tokenizer, folder: Path, byte_tokens: bool) -> Vocabulary:
     ids = tokenizer.get_vocab(with_added_tokens=True)
     rows = max(ids.values(), default=-1) + 1
     if not ids or rows > 4 * len(ids) + 1024:
@@ -257,6 +333,8 @@ def _json_vocabulary(tokenizer: Tokenizer, folder: Path) -> Vocabulary:
     for token, id in ids.items():
         tokens[id] = token
     kinds[list(ids.values())] = Kind.NORMAL
+    if byte_tokens:
+        kinds[[ids[token] for byte in range(256) if (token := f"<0x{byte:02X}>") in ids]] = Kind.BYTE
     for id, added in tokenizer.get_added_tokens_decoder().items():
         tokens[id] = added.content
         kinds[id] = Kind.CONTROL if added.special else Kind.USER_DEFINED
