@@ -13,15 +13,15 @@ struct Place {
   const BlockScale* x;
 };
 
-template <class Block, int R, int N>
-[[gnu::always_inline]] inline Grid<R, N> dots(const Steps& steps, Place at) {
+template <class Block, int R, int N, class Codes>
+[[gnu::always_inline]] inline Grid<R, N> dots(const Codes& codes, Place at) {
   constexpr int offset = kOffset<Block> + kLoan<Block>;
   Grid<R, N> sums;
   for (int m = 0; m < R; ++m) {
     const __m256i from = offset == 0 ? _mm256_setzero_si256() : start(broadcast(&at.x[m].negated_sum), offset);
     for (int n = 0; n < N; ++n) sums.of[m][n] = from;
   }
-  add_steps<0, kSteps>(steps, at.v, at.q, sums);
+  add_steps<0, kSteps>(codes, at.v, at.q, sums);
   for (int m = 0; m < R; ++m) {
     for (int n = 0; n < N; ++n) sums.of[m][n] = finished(sums.of[m][n]);
     if constexpr (kLoan<Block> != 0) {
@@ -32,19 +32,39 @@ template <class Block, int R, int N>
   return sums;
 }
 
-template <class Block, int R, int N>
-[[gnu::always_inline]] inline Grid<R, N> dots(const SplitSteps& steps, Place at) {
-  Grid<R, N> low = {}, high = {};
-  add_steps<0, kSteps>(steps.low, at.v, at.q, low);
-  add_steps<0, kSteps>(steps.high, at.v, at.q, high);
-  for (int m = 0; m < R; ++m) {
-    const __m256i from = _mm256_madd_epi16(broadcast(&at.x[m].negated_sum), _mm256_set1_epi16(kOffset<Block>));
-    for (int n = 0; n < N; ++n) {
-      const __m256i upper = _mm256_madd_epi16(high.of[m][n], _mm256_set1_epi16(16));
-      low.of[m][n] = _mm256_add_epi32(_mm256_add_epi32(finished(low.of[m][n]), upper), from);
-    }
-  }
-  return low;
+template <class Block, int R, int N, class Codes>
+  requires requires(Codes codes) { codes.values_at(0, 0); }
+[[gnu::always_inline]] inline Grid<R, N> dots(const Codes& codes, Place at) {
+  Grid<R, N> sums = {};
+  add_signed_steps(codes, at.v, at.q, sums);
+  return sums;
+}
+
+// Adds a block's products with rows q [rows][32], x [rows].
+template <class Block>
+[[gnu::always_inline]] inline void add_block(const Block& block, const int8_t* q, const BlockScale* x, int rows,
+                                             Outputs& out) {
+  Ahead ahead(block, 0, 1, parts(rows));
+  const auto work = [&](const auto& codes) __attribute__((always_inline)) {
+    in_parts(rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+      const Grid<R, N> sums = dots<Block, R, N>(codes, {v, q + m * kBlock, x + m});
+      for (int n = 0; n < N; ++n) {
+        const __m256 scale = load_f16(block.scale + 8 * (v + n));
+        __m256 minimum;
+        if constexpr (requires { block.minimum; }) minimum = load_f16(block.minimum + 8 * (v + n));
+        for (int i = 0; i < R; ++i) {
+          __m256& acc = out.acc[m + i][v + n];
+          const __m256 factor = _mm256_mul_ps(scale, _mm256_set1_ps(x[m + i].scale));
+          __m256 sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums.of[i][n]), factor, acc);
+          if constexpr (requires { block.minimum; }) {
+            sum = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[m + i].scaled_sum), sum);
+          }
+          acc = sum;
+        }
+      }
+    });
+  };
+  with_codes(rows, work, block);
 }
 
 template <class Block>
@@ -53,26 +73,7 @@ void multiply_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs&
   const int8_t* q = rows.x.q32(0, rows.first);
   const BlockScale* x = rows.x.scale32(0, rows.first);
   for (const Block* end = blocks + count; blocks != end; ++blocks, q += kBlock * rows.count, x += rows.count) {
-    const Block& block = *blocks;
-    Ahead ahead(block, 0, 1, parts(rows.count));
-    Unpacked<Block> steps;
-    unpack(block, steps);
-    in_parts(rows.count, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
-      const Grid<R, N> sums = dots<Block, R, N>(steps, {v, q + m * kBlock, x + m});
-      for (int n = 0; n < N; ++n) {
-        const __m256 scale = load_f16(block.scale + 8 * (v + n));
-        for (int i = 0; i < R; ++i) {
-          __m256& acc = out.acc[m + i][v + n];
-          const __m256 factor = _mm256_mul_ps(scale, _mm256_set1_ps(x[m + i].scale));
-          __m256 sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums.of[i][n]), factor, acc);
-          if constexpr (requires { block.minimum; }) {
-            const __m256 minimum = load_f16(block.minimum + 8 * (v + n));
-            sum = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[m + i].scaled_sum), sum);
-          }
-          acc = sum;
-        }
-      }
-    });
+    add_block(*blocks, q, x, rows.count, out);
   }
 }
 

@@ -5,7 +5,7 @@
 // on the way as long as its final value fits, which is why a code's offset is what a sum starts with: less their
 // offsets, 5-bit codes fit over 32 inputs, and so do 4-bit ones, with or without; 6-bit ones fit over 16 inputs whose
 // absolute sum is bounded (SuperBlockScale). Either way a sum has two 16-bit halves: of inputs 0 and 1 of every step
-// (of four inputs), and of 2 and 3.
+// (of four inputs), and of 2 and 3. Codes of 8 bits are taken with their sign and added up in 32 bits.
 //
 // Everything has internal linkage: each of the two is compiled on its own.
 #pragma once
@@ -22,9 +22,10 @@ namespace {
 
 constexpr int kVectors = kPanelRows / 8;  // registers of a panel's 32 rows
 
-// A block's unsigned codes, as unpacked: one register for a step of eight output rows.
+// A block's unsigned codes, unpacked: one register for a step of eight output rows.
 struct alignas(32) Steps {
   __m256i of[kSteps][kVectors];
+  __m256i at(int step, int v) const { return of[step][v]; }
 };
 
 // Integers of R rows of activations by 8 N outputs.
@@ -88,22 +89,42 @@ inline __m256i add_scaled(__m256i dot, __m256i sum, __m256i integer) {
 // them: in both halves of a lane, or with 0 in the upper one.
 inline __m256i integers(__m256i pairs, int which) {
   if (kHasDot) return which == 0 ? _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff)) : _mm256_srli_epi32(pairs, 16);
-  const char low = static_cast<char>(2 * which), high = static_cast<char>(low + 1);
-  const __m128i of_four = _mm_setr_epi8(low, high, low, high, low + 4, high + 4, low + 4, high + 4, low + 8, high + 8,
-                                        low + 8, high + 8, low + 12, high + 12, low + 12, high + 12);
-  return _mm256_shuffle_epi8(pairs, _mm256_broadcastsi128_si256(of_four));
+  alignas(16) static constexpr uint8_t kOrder[2][16] = {{0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13},
+                                                        {2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15}};
+  const __m128i order = _mm_load_si128(reinterpret_cast<const __m128i*>(kOrder[which]));
+  return _mm256_shuffle_epi8(pairs, _mm256_broadcastsi128_si256(order));
 }
 
 // Adds steps [first, last) of outputs 8 v to 8 (v + N) and R rows of activations, q [R][32].
-template <int first, int last, int R, int N>
-[[gnu::always_inline]] inline void add_steps(const Steps& steps, int v, const int8_t* q, Grid<R, N>& sums) {
+template <int first, int last, class AnySteps, int R, int N>
+[[gnu::always_inline]] inline void add_steps(const AnySteps& steps, int v, const int8_t* q, Grid<R, N>& sums) {
 #pragma GCC unroll 8
   for (int s = first; s < last; ++s) {
     __m256i codes[N];
-    for (int n = 0; n < N; ++n) codes[n] = steps.of[s][v + n];
+    for (int n = 0; n < N; ++n) codes[n] = steps.at(s, v + n);
     for (int m = 0; m < R; ++m) {
       const __m256i four = broadcast(q + m * kBlock + 4 * s);
       for (int n = 0; n < N; ++n) sums.of[m][n] = add_products(sums.of[m][n], codes[n], four);
+    }
+  }
+}
+
+// The same with signed codes of 8 bits, to 32 bits at once: `codes` has their magnitudes and the values, whose signs go
+// to the activations.
+template <class Codes, int R, int N>
+[[gnu::always_inline]] inline void add_signed_steps(const Codes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
+#pragma GCC unroll 8
+  for (int s = 0; s < kSteps; ++s) {
+    __m256i magnitudes[N], values[N];
+    for (int n = 0; n < N; ++n) magnitudes[n] = codes.magnitudes_at(s, v + n), values[n] = codes.values_at(s, v + n);
+    for (int m = 0; m < R; ++m) {
+      const __m256i four = broadcast(q + m * kBlock + 4 * s);
+      for (int n = 0; n < N; ++n) {
+        const __m256i pairs = _mm256_maddubs_epi16(magnitudes[n], _mm256_sign_epi8(four, values[n]));
+        __m256i& sum = sums.of[m][n];
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        asm("" : "+x"(sum));
+      }
     }
   }
 }

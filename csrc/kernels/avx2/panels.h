@@ -9,11 +9,6 @@
 namespace outpace {
 namespace {
 
-// Codes of 8 bits whose products do not fit 16 bits in pairs: their lower and upper halves.
-struct SplitSteps {
-  Steps low, high;
-};
-
 inline __m256 load_f16(const uint16_t* f16) {
   return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(f16)));
 }
@@ -21,6 +16,40 @@ inline __m256 load_f16(const uint16_t* f16) {
 inline __m256i bits_of(__m256i bytes, int shift, int count) {
   return _mm256_and_si256(_mm256_srli_epi16(bytes, shift), _mm256_set1_epi8(static_cast<char>((1 << count) - 1)));
 }
+
+// -- codes that are taken out of a panel as they are needed --------------------------------------------------------------
+
+struct Nibbles {
+  const uint8_t (&bytes)[4][kStepBytes];
+  __m256i at(int step, int v) const { return bits_of(load(bytes[step % 4] + 32 * v), step / 4 * 4, 4); }
+};
+
+struct Twos {
+  const uint8_t (&bytes)[2][kStepBytes];
+  __m256i at(int step, int v) const { return bits_of(load(bytes[step / 4] + 32 * v), step % 4 * 2, 2); }
+};
+
+struct Bytes {
+  const uint8_t (&bytes)[kSteps][kStepBytes];
+  __m256i at(int step, int v) const { return load(bytes[step] + 32 * v); }
+};
+
+// Codes of 8 bits whose value is 128 less, with their sign.
+struct SignedBytes {
+  const uint8_t (&bytes)[kSteps][kStepBytes];
+  __m256i values_at(int step, int v) const {
+    return _mm256_xor_si256(load(bytes[step] + 32 * v), _mm256_set1_epi8(static_cast<char>(0x80)));
+  }
+  __m256i magnitudes_at(int step, int v) const { return _mm256_abs_epi8(values_at(step, v)); }
+};
+
+struct SignedSteps {
+  Steps values, magnitudes;
+  __m256i values_at(int step, int v) const { return values.at(step, v); }
+  __m256i magnitudes_at(int step, int v) const { return magnitudes.at(step, v); }
+};
+
+// -- unpacking ----------------------------------------------------------------------------------------------------------
 
 inline void unpack_nibbles(const uint8_t (&nibbles)[4][kStepBytes], Steps& steps) {
   for (int s = 0; s < 4; ++s) {
@@ -55,28 +84,24 @@ inline void add_bits(const uint8_t (&bits)[kSteps][kStepBytes / 8], char value, 
   }
 }
 
-// kIq4Values, 128 higher.
-inline __m256i iq4_table() {
+// kIq4Values, `more` higher.
+inline void unpack_places(const uint8_t (&nibbles)[4][kStepBytes], int more, Steps& steps) {
+  unpack_nibbles(nibbles, steps);
   const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Values));
-  return _mm256_broadcastsi128_si256(_mm_xor_si128(values, _mm_set1_epi8(static_cast<char>(0x80))));
-}
-
-inline void look_up(__m256i table, const Steps& places, Steps& steps) {
-  for (int s = 0; s < kSteps; ++s) {
-    for (int v = 0; v < kVectors; ++v) steps.of[s][v] = _mm256_shuffle_epi8(table, places.of[s][v]);
+  const __m256i table = _mm256_broadcastsi128_si256(_mm_add_epi8(values, _mm_set1_epi8(static_cast<char>(more))));
+  for (auto& step : steps.of) {
+    for (__m256i& places : step) places = _mm256_shuffle_epi8(table, places);
   }
 }
 
 inline void unpack_places(const uint8_t (&nibbles)[4][kStepBytes], Steps& steps) {
-  unpack_nibbles(nibbles, steps);
-  look_up(iq4_table(), steps, steps);
+  unpack_places(nibbles, 128, steps);
 }
-
-inline void unpack_places(const uint8_t (&nibbles)[4][kStepBytes], SplitSteps& steps) {
-  Steps places;
-  unpack_nibbles(nibbles, places);
-  look_up(bits_of(iq4_table(), 0, 4), places, steps.low);
-  look_up(bits_of(iq4_table(), 4, 4), places, steps.high);
+inline void unpack_places(const uint8_t (&nibbles)[4][kStepBytes], SignedSteps& steps) {
+  unpack_places(nibbles, 0, steps.values);
+  for (int s = 0; s < kSteps; ++s) {
+    for (int v = 0; v < kVectors; ++v) steps.magnitudes.of[s][v] = _mm256_abs_epi8(steps.values.of[s][v]);
+  }
 }
 
 // -- blocks of 32 -----------------------------------------------------------------------------------------------------
@@ -101,12 +126,12 @@ inline void unpack(const PanelQ8_0& block, Steps& steps) {
   }
 }
 
-inline void unpack(const PanelQ8_0& block, SplitSteps& steps) {
+inline void unpack(const PanelQ8_0& block, SignedSteps& steps) {
+  const SignedBytes codes{block.codes};
   for (int s = 0; s < kSteps; ++s) {
     for (int v = 0; v < kVectors; ++v) {
-      const __m256i codes = load(block.codes[s] + 32 * v);
-      steps.low.of[s][v] = bits_of(codes, 0, 4);
-      steps.high.of[s][v] = bits_of(codes, 4, 4);
+      steps.values.of[s][v] = codes.values_at(s, v);
+      steps.magnitudes.of[s][v] = codes.magnitudes_at(s, v);
     }
   }
 }
@@ -173,18 +198,33 @@ constexpr int kLoan = 0;
 template <>
 constexpr int kLoan<PanelQ5_1> = kHasDot ? 0 : 16;
 
+inline Nibbles in_place(const PanelQ4_0& block) { return {block.nibbles}; }
+inline Nibbles in_place(const PanelQ4_1& block) { return {block.nibbles}; }
+inline Nibbles in_place(const PanelQ4_K& block, int j) { return {block.nibbles[j]}; }
+inline Twos in_place(const PanelQ2_K& block, int j) { return {block.twos[j]}; }
+#ifdef __AVXVNNI__
+inline Bytes in_place(const PanelQ8_0& block) { return {block.codes}; }
+#else
+inline SignedBytes in_place(const PanelQ8_0& block) { return {block.codes}; }
+#endif
+
 template <class Block>
-struct UnpackedTo {
-  using Type = Steps;
-};
-template <class Block>
-  requires(!kHasDot && (std::is_same_v<Block, PanelQ8_0> || std::is_same_v<Block, PanelIQ4_NL> ||
-                        std::is_same_v<Block, PanelIQ4_XS>))
-struct UnpackedTo<Block> {
-  using Type = SplitSteps;
-};
-template <class Block>
-using Unpacked = typename UnpackedTo<Block>::Type;
+constexpr bool kHas8Bits = std::is_same_v<Block, PanelQ8_0> || std::is_same_v<Block, PanelIQ4_NL> ||
+                           std::is_same_v<Block, PanelIQ4_XS>;
+
+// Calls work(codes of the block, or of its sub-block j). Few rows take simple codes where they lie; for more it pays to
+// unpack them first, unless the dot instruction leaves the other pipes idle.
+template <class Work, class Block, class... J>
+[[gnu::always_inline]] inline void with_codes(int rows, Work work, const Block& block, J... j) {
+  using Unpacked = std::conditional_t<kHas8Bits<Block> && !kHasDot, SignedSteps, Steps>;
+  if constexpr (requires { in_place(block, j...); }) {
+    constexpr int kFew = kHas8Bits<Block> ? 1 : 8;
+    if (kHasDot || rows <= kFew) return work(in_place(block, j...));
+  }
+  Unpacked steps;
+  unpack(block, j..., steps);
+  work(steps);
+}
 
 }  // namespace
 }  // namespace outpace

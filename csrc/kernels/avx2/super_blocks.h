@@ -25,6 +25,15 @@ inline __m256i widen(const int8_t (&pairs)[kPanelRows][2], int v) {
 
 inline __m128i load_eight(const void* bytes) { return _mm_loadl_epi64(static_cast<const __m128i*>(bytes)); }
 
+// dot += sums times scales, in R rows of activations and from register v of a panel's rows on.
+template <int R, int N>
+[[gnu::always_inline]] inline void add_scaled(const Grid<R, N>& sums, const Integers& scales, __m256i (*dot)[kVectors],
+                                              int v) {
+  for (int i = 0; i < R; ++i) {
+    for (int n = 0; n < N; ++n) dot[i][v + n] = add_scaled(dot[i][v + n], sums.of[i][n], scales.of[v + n]);
+  }
+}
+
 // A sub-block's rows of activations.
 struct SubBlock {
   const int8_t* q;         // [rows][32]
@@ -35,20 +44,16 @@ struct SubBlock {
 // -- sums that fit 16 bits over 32 inputs -----------------------------------------------------------------------------
 
 inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
-  Steps steps;
-  unpack(block, j, steps);
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = integers(widen(block.scales[j / 2], v), j % 2);
-  in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
-    Grid<R, N> sums = {};
-    add_steps<0, kSteps>(steps, v, x.q + m * kBlock, sums);
-    for (int i = 0; i < R; ++i) {
-      for (int n = 0; n < N; ++n) {
-        __m256i& dot = out.dot[m + i][v + n];
-        dot = add_scaled(dot, sums.of[i][n], scales.of[v + n]);
-      }
-    }
-  });
+  const auto work = [&](const auto& codes) __attribute__((always_inline)) {
+    in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+      Grid<R, N> sums = {};
+      add_steps<0, kSteps>(codes, v, x.q + m * kBlock, sums);
+      add_scaled(sums, scales, out.dot + m, v);
+    });
+  };
+  with_codes(x.rows, work, block, j);
 }
 
 // -- over 16 inputs ---------------------------------------------------------------------------------------------------
@@ -76,86 +81,75 @@ constexpr int kOffsetShift<PanelQ6_K> = 0;
 template <>
 constexpr int kOffsetShift<PanelQ3_K> = 3;
 
+// What the sums over 16 inputs start with; offsets [R], two apart.
+template <class Block, int R, int N>
+[[gnu::always_inline]] inline Grid<R, N> first_offsets(const int32_t* offsets) {
+  Grid<R, N> sums = {};
+  if constexpr (kOffsetShift<Block> != kNoOffset) {
+    for (int i = 0; i < R; ++i) {
+      const __m256i from = start(_mm256_srai_epi16(broadcast(offsets + 2 * i), kOffsetShift<Block>), 1);
+      for (int n = 0; n < N; ++n) sums.of[i][n] = from;
+    }
+  }
+  return sums;
+}
+
 template <class Block>
 inline void add_sub_block(const Block& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
-  Steps steps;
-  unpack(block, j, steps);
   Integers scales[2];
   for (int h = 0; h < 2; ++h) {
     for (int v = 0; v < kVectors; ++v) scales[h].of[v] = half_scales(block, j, h, v);
   }
-  in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
-    const auto add_half = [&]<int h>() __attribute__((always_inline)) {
-      Grid<R, N> sums = {};
-      if constexpr (kOffsetShift<Block> != kNoOffset) {
-        for (int i = 0; i < R; ++i) {
-          const __m256i offsets = broadcast(x.offsets + 2 * (m + i) + h);
-          const __m256i from = start(_mm256_srai_epi16(offsets, kOffsetShift<Block>), 1);
-          for (int n = 0; n < N; ++n) sums.of[i][n] = from;
-        }
-      }
-      add_steps<h * kSteps / 2, (h + 1) * kSteps / 2>(steps, v, x.q + m * kBlock, sums);
-      for (int i = 0; i < R; ++i) {
-        for (int n = 0; n < N; ++n) {
-          __m256i& dot = out.dot[m + i][v + n];
-          dot = add_scaled(dot, sums.of[i][n], scales[h].of[v + n]);
-        }
-      }
-    };
-    add_half.template operator()<0>();
-    add_half.template operator()<1>();
-  });
+  const auto work = [&](const auto& codes) __attribute__((always_inline)) {
+    in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+      const int8_t* q = x.q + m * kBlock;
+      Grid<R, N> sums = first_offsets<Block, R, N>(x.offsets + 2 * m);
+      add_steps<0, kSteps / 2>(codes, v, q, sums);
+      add_scaled(sums, scales[0], out.dot + m, v);
+      sums = first_offsets<Block, R, N>(x.offsets + 2 * m + 1);
+      add_steps<kSteps / 2, kSteps>(codes, v, q, sums);
+      add_scaled(sums, scales[1], out.dot + m, v);
+    });
+  };
+  with_codes(x.rows, work, block, j);
 }
 
 // -- codes of 8 bits --------------------------------------------------------------------------------------------------
 
-// Minus the sum over the 32 inputs of a row, in two 16-bit halves.
-inline __m256i negated_sums(const int32_t* offsets) {
-  return _mm256_add_epi16(_mm256_srai_epi16(broadcast(offsets), 5), _mm256_srai_epi16(broadcast(offsets + 1), 5));
-}
-
 template <int R, int N>
-[[gnu::always_inline]] inline void add_dots(const Steps& steps, const __m256i* scales, int v, const int8_t* q,
-                                            const int32_t* offsets, __m256i (*out)[kVectors]) {
+[[gnu::always_inline]] inline Grid<R, N> dots(const Steps& steps, int v, const int8_t* q, const int32_t* offsets) {
   Grid<R, N> sums;
-  for (int i = 0; i < R; ++i) {
-    for (int n = 0; n < N; ++n) sums.of[i][n] = start(negated_sums(offsets + 2 * i), 128);
+  for (int i = 0; i < R; ++i, offsets += 2) {
+    const __m256i negated_sums =
+        _mm256_add_epi16(_mm256_srai_epi16(broadcast(offsets), 5), _mm256_srai_epi16(broadcast(offsets + 1), 5));
+    for (int n = 0; n < N; ++n) sums.of[i][n] = start(negated_sums, 128);
   }
   add_steps<0, kSteps>(steps, v, q, sums);
-  for (int i = 0; i < R; ++i) {
-    for (int n = 0; n < N; ++n) {
-      out[i][v + n] = _mm256_add_epi32(out[i][v + n], _mm256_mullo_epi32(sums.of[i][n], scales[v + n]));
-    }
-  }
+  return sums;
 }
 
-// The lower halves of the codes, sixteen times the upper ones, and the offset, each times the scale.
 template <int R, int N>
-[[gnu::always_inline]] inline void add_dots(const SplitSteps& steps, const __m256i* scales, int v, const int8_t* q,
-                                            const int32_t* offsets, __m256i (*out)[kVectors]) {
-  Grid<R, N> low = {}, high = {};
-  add_steps<0, kSteps>(steps.low, v, q, low);
-  add_steps<0, kSteps>(steps.high, v, q, high);
-  for (int n = 0; n < N; ++n) {
-    const __m256i pairs = _mm256_or_si256(_mm256_and_si256(scales[v + n], _mm256_set1_epi32(0xffff)),
-                                          _mm256_slli_epi32(scales[v + n], 16));
-    for (int i = 0; i < R; ++i) {
-      __m256i dot = _mm256_add_epi32(out[i][v + n], _mm256_madd_epi16(low.of[i][n], pairs));
-      dot = _mm256_add_epi32(dot, _mm256_madd_epi16(high.of[i][n], _mm256_slli_epi16(pairs, 4)));
-      out[i][v + n] =
-          _mm256_add_epi32(dot, _mm256_madd_epi16(negated_sums(offsets + 2 * i), _mm256_slli_epi16(pairs, 7)));
-    }
-  }
+[[gnu::always_inline]] inline Grid<R, N> dots(const SignedSteps& steps, int v, const int8_t* q, const int32_t*) {
+  Grid<R, N> sums = {};
+  add_signed_steps(steps, v, q, sums);
+  return sums;
 }
 
 inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
-  Unpacked<PanelIQ4_XS> steps;
-  unpack(block, j, steps);
-  __m256i scales[kVectors];
-  for (int v = 0; v < kVectors; ++v) scales[v] = _mm256_cvtepi8_epi32(load_eight(block.scales[j] + 8 * v));
-  in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
-    add_dots<R, N>(steps, scales, v, x.q + m * kBlock, x.offsets + 2 * m, out.dot + m);
-  });
+  Integers scales;
+  for (int v = 0; v < kVectors; ++v) scales.of[v] = _mm256_cvtepi8_epi32(load_eight(block.scales[j] + 8 * v));
+  const auto work = [&](const auto& codes) __attribute__((always_inline)) {
+    in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+      const Grid<R, N> sums = dots<R, N>(codes, v, x.q + m * kBlock, x.offsets + 2 * m);
+      for (int i = 0; i < R; ++i) {
+        for (int n = 0; n < N; ++n) {
+          __m256i& dot = out.dot[m + i][v + n];
+          dot = _mm256_add_epi32(dot, _mm256_mullo_epi32(sums.of[i][n], scales.of[v + n]));
+        }
+      }
+    });
+  };
+  with_codes(x.rows, work, block, j);
 }
 
 // -- minima -----------------------------------------------------------------------------------------------------------

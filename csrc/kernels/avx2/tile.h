@@ -18,29 +18,32 @@ struct alignas(64) Outputs {
   __m256 acc[kRowTile][kVectors];
 };
 
-constexpr int kRowsAtOnce = 4;
+// Has everything that follows read memory anew. Without it compilers take what is in the first-level cache for values,
+// keep them across loops, and, having sixteen registers, write them somewhere else.
+[[gnu::always_inline]] inline void reload() { asm volatile("" ::: "memory"); }
 
-constexpr int parts(int rows) { return (rows + kRowsAtOnce - 1) / kRowsAtOnce; }
+// Of a tile of `rows`: how often in_parts() asks for memory ahead.
+constexpr int parts(int rows) { return rows == 1 ? 1 : (rows + 3) / 4 * 2; }
 
-// Calls work<R, N>(m, v) for rows m to m + R and registers v to v + N of a panel, until all of both are done; asks for
-// memory ahead parts(rows) times.
+template <int R, int N, class Work>
+[[gnu::always_inline]] inline void in_vectors(int m, Ahead& ahead, Work& work) {
+  for (int v = 0; v < kVectors; v += N) {
+    ahead.ask_some();
+    reload();
+    work.template operator()<R, N>(m, v);
+  }
+}
+
+// Calls work<R, N>(m, v) for rows m to m + R and registers v to v + N of a panel until all of both are done.
 template <class Work>
 [[gnu::always_inline]] inline void in_parts(int rows, Ahead& ahead, Work work) {
   int m = 0;
-  for (; rows - m >= 4; m += 4) {
-    ahead.ask_some();
-    for (int v = 0; v < kVectors; v += 2) work.template operator()<4, 2>(m, v);
-  }
-  if (m == rows) return;
-  ahead.ask_some();
+  for (; rows - m >= 4; m += 4) in_vectors<4, 2>(m, ahead, work);
   switch (rows - m) {
-    case 3:
-      for (int v = 0; v < kVectors; v += 2) work.template operator()<3, 2>(m, v);
-      break;
-    case 2:
-      for (int v = 0; v < kVectors; v += 2) work.template operator()<2, 2>(m, v);
-      break;
-    default: work.template operator()<1, 4>(m, 0);
+    case 3: return in_vectors<3, 2>(m, ahead, work);
+    case 2: return in_vectors<2, 2>(m, ahead, work);
+    case 1: return in_vectors<1, kVectors>(m, ahead, work);
+    default: return;
   }
 }
 
