@@ -23,6 +23,10 @@ const Probes& avx512vnni_probes();
 const Probes& avxvnni_probes();
 const Probes& avx2_probes();
 #endif
+#ifdef OUTPACE_AARCH64
+const Probes& neoni8mm_probes();
+const Probes& neon_probes();
+#endif
 
 // Bytes a second that `threads` threads read of a buffer of `bytes` bytes: a plain sum, the best of several.
 // Throws std::invalid_argument unless bytes >= 1 MiB.

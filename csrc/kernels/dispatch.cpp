@@ -8,6 +8,14 @@
 #ifdef OUTPACE_X86_64
 #include <cpuid.h>
 #endif
+#ifdef OUTPACE_AARCH64
+#ifdef __linux__
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#else
+#include <sys/sysctl.h>
+#endif
+#endif
 
 namespace outpace {
 
@@ -38,12 +46,35 @@ bool has_avx512vnni() {
 }  // namespace
 #endif
 
+#ifdef OUTPACE_AARCH64
+namespace {
+
+#ifdef __linux__
+bool has_dotprod() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+bool has_i8mm() { return has_dotprod() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0; }
+#else
+bool has_feature(const char* name) {
+  int value = 0;
+  size_t size = sizeof value;
+  return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+}
+bool has_dotprod() { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+bool has_i8mm() { return has_dotprod() && has_feature("hw.optional.arm.FEAT_I8MM"); }
+#endif
+
+}  // namespace
+#endif
+
 std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> available;
 #ifdef OUTPACE_X86_64
   if (has_avx512vnni()) available.push_back(&avx512vnni_kernels());
   if (has_avxvnni()) available.push_back(&avxvnni_kernels());
   if (has_avx2()) available.push_back(&avx2_kernels());
+#endif
+#ifdef OUTPACE_AARCH64
+  if (has_i8mm()) available.push_back(&neoni8mm_kernels());
+  if (has_dotprod()) available.push_back(&neon_kernels());
 #endif
   available.push_back(&portable_kernels());
   return available;
@@ -67,6 +98,10 @@ std::vector<std::string> cpu_features() {
   OUTPACE_FEATURE("avx512bf16");
 #undef OUTPACE_FEATURE
   if (has_avxvnni()) features.emplace_back("avxvnni");
+#endif
+#ifdef OUTPACE_AARCH64
+  if (has_dotprod()) features.emplace_back("dotprod");
+  if (has_i8mm()) features.emplace_back("i8mm");
 #endif
   return features;
 }

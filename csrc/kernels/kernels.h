@@ -59,6 +59,10 @@ const Kernels& avx512vnni_kernels();
 const Kernels& avxvnni_kernels();  // AVX2 with the dot instruction that later processors have beside it
 const Kernels& avx2_kernels();
 #endif
+#ifdef OUTPACE_AARCH64
+const Kernels& neoni8mm_kernels();  // with the 8-bit matrix product
+const Kernels& neon_kernels();      // with the dot product
+#endif
 
 // The kernels that this processor runs, best first; `portable` is always there.
 std::vector<const Kernels*> available_kernels();
@@ -66,7 +70,7 @@ std::vector<const Kernels*> available_kernels();
 // Throws std::invalid_argument with the available names when that one is unknown or cannot run here.
 const Kernels& choose_kernels(const std::string& name = "");
 
-// The processor's features that kernels ask for, as compilers name them: "avx2", "avx512vnni".
+// The processor's features that kernels ask for, as compilers name them: "avx2", "dotprod".
 std::vector<std::string> cpu_features();
 
 }  // namespace outpace

@@ -1,0 +1,10 @@
+#include "kernels/neon/functions.h"
+#include "kernels/neon/matrix_body.h"
+
+namespace outpace::neon {
+
+void multiply_i8mm(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride) {
+  multiply_panels(w, panel0, panel1, x, y, y_stride);
+}
+
+}  // namespace outpace::neon
