@@ -97,12 +97,12 @@ void quantise_super_block(Activations& x, int b, int row) {
 
 }  // namespace
 
-void quantise(Activations& x, int row0, int row1) {
-  for (int row = row0; row < row1; ++row) {
-    for (int b = 0; x.wants_32 && b < x.cols / kBlock; ++b) {
+void quantise(Activations& x, int col0, int col1) {
+  for (int row = 0; row < x.rows; ++row) {
+    for (int b = col0 / kBlock; x.wants_32 && b < col1 / kBlock; ++b) {
       quantise_block(x.f32(row) + b * kBlock, x.q32(b, row), *x.scale32(b, row));
     }
-    for (int b = 0; x.wants_256 && b < x.cols / kSuperBlock; ++b) quantise_super_block(x, b, row);
+    for (int b = col0 / kSuperBlock; x.wants_256 && b < col1 / kSuperBlock; ++b) quantise_super_block(x, b, row);
   }
 }
 
