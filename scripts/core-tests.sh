@@ -7,8 +7,8 @@ bin=$(realpath "${1:-.venv/bin}")
 export PATH="$bin:$PATH"
 
 run() {  # name, sanitizers, tests' arguments
-  cmake -S . -B "build/core-$1" -G Ninja -DOUTPACE_TESTS=ON -DOUTPACE_MODULE=OFF -DOUTPACE_WERROR=ON \
-    -DOUTPACE_SANITIZE="$2" -DCMAKE_BUILD_TYPE="${3:-Release}" >/dev/null
+  cmake -S . -B "build/core-$1" -G Ninja -DOUTPACE_TESTS=ON -DOUTPACE_FUZZ=ON -DOUTPACE_MODULE=OFF \
+    -DOUTPACE_WERROR=ON -DOUTPACE_SANITIZE="$2" -DCMAKE_BUILD_TYPE="${3:-Release}" >/dev/null
   cmake --build "build/core-$1"
   echo "core tests ($1)"
   "build/core-$1/outpace_tests" "${@:4}"
@@ -17,6 +17,9 @@ run() {  # name, sanitizers, tests' arguments
 run plain "" Release
 run address "address,undefined" RelWithDebInfo
 run thread "thread" RelWithDebInfo threads model
+
+echo "damaged weights (address, undefined)"
+build/core-address/outpace_fuzz 20000 1 csrc/fuzz/corpus/*
 
 # A function that the linker merges with one of the same name must not come from a file compiled for newer processors.
 weak=$(nm -A $(find build/core-plain -path "*/kernels/*/*.o" -not -path "*portable*") | grep -E " [WV] " | grep -v "DW.ref" || true)

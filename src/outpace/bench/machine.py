@@ -20,7 +20,7 @@ PACKAGES = ("numpy", "tokenizers", "jinja2", "typer", "rich")
 class Machine:
     """A processor and its memory; None where the system does not say.
 
-    threads: how many outpace uses unless told otherwise, the physical cores that this process may run on.
+    threads: how many outpace uses unless told otherwise, see native.machine.usable_cores.
     """
 
     processor: str
