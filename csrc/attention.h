@@ -11,8 +11,9 @@
 namespace outpace {
 
 // A block holds f16 keys [head_dim][kPagePositions] (a lane is a position) and f16 values [kPagePositions][head_dim]
-// (a lane is a channel). Row r attends to positions 0 .. visible[r] - 1. Its result depends on those positions'
-// contents only: blocks are reduced in order, and what lies beyond `visible` is never read into a sum.
+// (a lane is a channel). Row r attends to positions first_seen(r) .. visible[r] - 1. Its result depends on those
+// positions' contents only: blocks are reduced in order, those before the window are left out, and what lies beyond
+// `visible` is never read into a sum. In the block where a window begins the positions before it have the weight 0.
 // head_dim is a multiple of 16.
 struct AttentionTask {
   int head_dim;
@@ -24,6 +25,7 @@ struct AttentionTask {
   float* out;            // laid out like queries
   ptrdiff_t out_stride;
   const int* visible;    // [rows], each >= 1
+  int window;            // positions that a row attends to at most; 0: all that are visible
   // Blocks that all rows read alike: the committed pages; for a chain or a prefill slice all of them.
   int shared_blocks;
   const uint16_t* const* keys;    // [shared_blocks]
@@ -34,6 +36,7 @@ struct AttentionTask {
   const uint16_t* const* own_values;  // [rows * own_blocks]
   float* scratch;  // attention_scratch(head_dim, group, rows) floats, 64-byte aligned, for this call alone
 
+  int first_seen(int row) const { return window > 0 && visible[row] > window ? visible[row] - window : 0; }
   const uint16_t* key_block(int row, int block) const {
     return block < shared_blocks ? keys[block] : own_keys[row * own_blocks + block - shared_blocks];
   }

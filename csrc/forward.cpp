@@ -6,19 +6,14 @@
 
 namespace outpace {
 
-static void want(Activations& x, const Matrix& w) {
-  const ActivationKind kind = format_info(w.format).activation;
-  x.wants_32 = x.wants_32 || kind == ActivationKind::int8_32;
-  x.wants_256 = x.wants_256 || kind == ActivationKind::int8_256;
-}
-
 ForwardPass::Own::Own(const ModelConfig& config, int context)
     : keys(context / kPagePositions + 1),
       values(keys.size()),
       attention(attention_scratch(config.head_dim, config.group(), kTaskRows) + 16),
       key(config.head_dim),
       value(config.head_dim),
-      visible(kTaskRows) {}
+      visible(kTaskRows),
+      inverse_rms(kRows) {}
 
 ForwardPass::ForwardPass(const Model& model)
     : model_(model),
@@ -35,16 +30,18 @@ ForwardPass::ForwardPass(const Model& model)
       up_(model.buffers_->take(size_t(kRows) * config_.ffn_size)),
       product_(model.buffers_->take(size_t(kRows) * config_.hidden_size)),
       squares_of_thread_(size_t(kRows) * (config_.hidden_size / kPanelRows + 1)),
-      squares_(model.buffers_->take(squares_of_thread_ * threads_)) {
+      squares_(model.buffers_->take(squares_of_thread_ * threads_)),
+      post_squares_(model.buffers_->take(squares_of_thread_ * threads_)) {
   const LayerWeights& first = model.weights_.layers.front();
   for (const LayerWeights& layer : model.weights_.layers) {
-    for (const SharedMatrix& w : {layer.q, layer.k, layer.v, layer.gate, layer.up}) want(normed_.x, *w);
-    want(attended_.x, *layer.out);
-    want(activated_.x, *layer.down);
+    for (const SharedMatrix& w : {layer.q, layer.k, layer.v, layer.gate, layer.up}) normed_.x.want(w->format);
+    attended_.x.want(layer.out->format);
+    activated_.x.want(layer.down->format);
+    if (layer.router != nullptr) normed_.x.want(layer.router->format);
   }
-  want(normed_.x, *model.weights_.output);
+  normed_.x.want(model.weights_.output->format);
   hidden_panels_ = panel_shares(first.out->panels(), normed_.unit(), threads_);
-  ffn_panels_ = panel_shares(first.gate->panels(), activated_.unit(), threads_);
+  ffn_panels_ = panel_shares((config_.ffn_size + kPanelRows - 1) / kPanelRows, activated_.unit(), threads_);
   vocab_panels_ = panel_shares(model.weights_.output->panels(), 1, threads_);
   normed_.divide(columns_of(hidden_panels_, config_.hidden_size));
   activated_.divide(columns_of(ffn_panels_, config_.ffn_size));
@@ -54,15 +51,16 @@ ForwardPass::ForwardPass(const Model& model)
   attended_.divide(attended);
   own_.reserve(threads_);
   for (int t = 0; t < threads_; ++t) own_.emplace_back(config_, model.cache_->context);
+  if (config_.experts > 0) mixture_ = std::make_unique<Mixture>(model, kRows, hidden_panels_);
 }
 
 size_t ForwardPass::bytes() const {
   const size_t f32 = size_t(kRows) * (2 * config_.hidden_size + qkv_stride() + config_.ffn_size);
   const size_t columns = size_t(config_.hidden_size) + config_.query_size() + config_.ffn_size;
   // Activations hold f32, and int8 with scales and sums, in either form: at most 3 bytes a value.
-  size_t total = (f32 + squares_of_thread_ * threads_) * sizeof(float) + columns * kRows * (sizeof(float) + 3);
+  size_t total = (f32 + 2 * squares_of_thread_ * threads_) * sizeof(float) + columns * kRows * (sizeof(float) + 3);
   for (const Own& own : own_) total += own.attention.size() * sizeof(float);
-  return total;
+  return total + (mixture_ != nullptr ? mixture_->bytes() : 0);
 }
 
 void ForwardPass::plan(const std::vector<Session*>& sessions, int first) {
@@ -116,9 +114,10 @@ void ForwardPass::layers(int thread) {
     const LayerWeights& layer = model_.weights_.layers[i];
     project(layer, normalise(layer.attention_norm, thread), thread);
     attention(layer, i, thread);
-    add_product(*layer.out, hand_over(attended_, thread), thread);
-    feed_forward(layer, normalise(layer.ffn_norm, thread), thread);
-    add_product(*layer.down, hand_over(activated_, thread), thread);
+    multiply_own(*layer.out, hand_over(attended_, thread), thread);
+    add_product(layer.attention_post_norm, thread);
+    feed_forward(layer, i, thread);
+    add_product(layer.ffn_post_norm, thread);
     tap(i, thread);
   }
   if (logits_ != nullptr) head(thread);
@@ -144,25 +143,33 @@ void ForwardPass::tap(int layer, int thread) {
   }
 }
 
-// The hidden states, normed and quantised for the matrices that read them. A row's squares are summed panel by panel,
-// then over the panels in order.
-const Activations& ForwardPass::normalise(const std::vector<float>& weight, int thread) {
+// The root mean squares of rows of which every thread has the columns that it computes, inverted, for itself. A row's
+// squares are summed panel by panel, then over the panels in order.
+void ForwardPass::measure(const float* rows, float* all_squares, int thread) {
   const auto panels = [this](int t) { return size_t(hidden_panels_[t].end - hidden_panels_[t].begin); };
   const Range columns = normed_.written[thread];
-  const int width = columns.end - columns.begin;
-  const auto own_x = [&](int row) { return x_.get() + size_t(row) * config_.hidden_size + columns.begin; };
-  float* const squares = squares_.get() + thread * squares_of_thread_;
-  for (int row = 0; row < rows_; ++row) kernels_.panel_squares(own_x(row), squares + row * panels(thread), width);
+  float* const squares = all_squares + thread * squares_of_thread_;
+  for (int row = 0; row < rows_; ++row)
+    kernels_.panel_squares(rows + size_t(row) * config_.hidden_size + columns.begin, squares + row * panels(thread),
+                           columns.end - columns.begin);
   pool_.barrier();
   for (int row = 0; row < rows_; ++row) {
     float sum = 0.0f;
     for (int t = 0; t < threads_; ++t) {
-      const float* of_thread = squares_.get() + t * squares_of_thread_ + row * panels(t);
+      const float* of_thread = all_squares + t * squares_of_thread_ + row * panels(t);
       for (size_t panel = 0; panel < panels(t); ++panel) sum += of_thread[panel];
     }
-    const float inverse_rms = 1.0f / std::sqrt(sum / float(config_.hidden_size) + config_.norm_epsilon);
-    kernels_.scale(own_x(row), inverse_rms, weight.data() + columns.begin, normed_.x.f32(row) + columns.begin, width);
+    own_[thread].inverse_rms[row] = 1.0f / std::sqrt(sum / float(config_.hidden_size) + config_.norm_epsilon);
   }
+}
+
+// The hidden states, normed and quantised for the matrices that read them.
+const Activations& ForwardPass::normalise(const std::vector<float>& weight, int thread) {
+  const Range columns = normed_.written[thread];
+  measure(x_.get(), squares_.get(), thread);
+  for (int row = 0; row < rows_; ++row)
+    kernels_.scale(x_.get() + size_t(row) * config_.hidden_size + columns.begin, own_[thread].inverse_rms[row],
+                   weight.data() + columns.begin, normed_.x.f32(row) + columns.begin, columns.end - columns.begin);
   return hand_over(normed_, thread);
 }
 
@@ -193,7 +200,7 @@ void ForwardPass::attention(const LayerWeights& layer, int index, int thread) {
   if (!heads_.own_panels) pool_.barrier();
   for (const Task& task : tasks_) {
     for (int head = share.kv_heads.begin; head < share.kv_heads.end; ++head) store(layer, index, task, head, own);
-    rotate_queries(layer, task, share.heads);
+    rotate_queries(layer, index, task, share.heads);
   }
   const auto attend_groups = [&](bool whole) {
     for (const Task& task : tasks_) {
@@ -209,13 +216,26 @@ void ForwardPass::attention(const LayerWeights& layer, int index, int thread) {
   attend_groups(false);
 }
 
-void ForwardPass::rotate_queries(const LayerWeights& weights, const Task& task, Range heads) {
+// Of one query or key, where the model norms them.
+void ForwardPass::normalise_head(const std::vector<float>& weight, float* head) const {
+  if (weight.empty()) return;
+  const int dim = config_.head_dim;
+  float squares[kMaxHeadDim / kPanelRows], sum = 0.0f;
+  kernels_.panel_squares(head, squares, dim);
+  for (int i = 0; i * kPanelRows < dim; ++i) sum += squares[i];
+  kernels_.scale(head, 1.0f / std::sqrt(sum / float(dim) + config_.norm_epsilon), weight.data(), head, dim);
+}
+
+void ForwardPass::rotate_queries(const LayerWeights& weights, int layer, const Task& task, Range heads) {
   const int dim = config_.head_dim, size = (heads.end - heads.begin) * dim;
   for (int i = 0; i < task.rows; ++i) {
     float* const q = qkv_.get() + (task.row + i) * qkv_stride() + heads.begin * dim;
     if (!weights.q_bias.empty()) kernels_.add(weights.q_bias.data() + heads.begin * dim, q, size);
-    const float* const cos = model_.rope_row(task.session->position(task.session_row + i));
-    for (int at = 0; at < size; at += dim) kernels_.rope(q + at, cos, cos + dim / 2, dim, config_.rope_interleaved);
+    const float* const cos = model_.rope_row(task.session->position(task.session_row + i), config_.shapes[layer].rope);
+    for (int at = 0; at < size; at += dim) {
+      normalise_head(weights.q_norm, q + at);
+      kernels_.rope(q + at, cos, cos + dim / 2, dim, config_.rope_interleaved);
+    }
   }
 }
 
@@ -226,7 +246,8 @@ void ForwardPass::store(const LayerWeights& weights, int layer, const Task& task
     float* const v = k + config_.kv_size();
     if (!weights.k_bias.empty()) kernels_.add(weights.k_bias.data() + kv_head * dim, k, dim);
     if (!weights.v_bias.empty()) kernels_.add(weights.v_bias.data() + kv_head * dim, v, dim);
-    const float* const cos = model_.rope_row(task.session->position(task.session_row + i));
+    normalise_head(weights.k_norm, k);
+    const float* const cos = model_.rope_row(task.session->position(task.session_row + i), config_.shapes[layer].rope);
     kernels_.rope(k, cos, cos + dim / 2, dim, config_.rope_interleaved);
     kernels_.to_f16(k, own.key.data(), dim);
     kernels_.to_f16(v, own.value.data(), dim);
@@ -247,12 +268,13 @@ void ForwardPass::attend(int layer, const Task& task, Range heads, Own& own) {
   call.head_dim = config_.head_dim;
   call.group = heads.end - heads.begin;
   call.rows = task.rows;
-  call.scale = 1.0f / std::sqrt(float(config_.head_dim));
+  call.scale = config_.attention_scale;
   call.queries = qkv_.get() + task.row * qkv_stride() + heads.begin * config_.head_dim;
   call.query_stride = qkv_stride();
   call.out = attended_.x.f32(task.row) + heads.begin * config_.head_dim;
   call.out_stride = attended_.x.f32_stride();
   call.visible = own.visible.data();
+  call.window = config_.shapes[layer].window;
   call.shared_blocks = session.is_chain() ? (last + kPagePositions - 1) / kPagePositions : session.first_own_block();
   session.blocks(layer, kv_head, call.shared_blocks, own.keys.data(), own.values.data());
   call.keys = own.keys.data();
@@ -287,20 +309,37 @@ void ForwardPass::gather(int layer, const Task& task, int kv_head, Own& own, Att
   call.own_values = own.own_values.data();
 }
 
-// x += w * activations, on the columns of this thread.
-void ForwardPass::add_product(const Matrix& w, const Activations& x, int thread) {
-  const Range panels = hidden_panels_[thread], columns = normed_.written[thread];
-  if (panels.begin == panels.end) return;
-  kernels_.multiply(w, panels.begin, panels.end, x, product_.get(), config_.hidden_size);
+// product = w * activations, on the columns of this thread.
+void ForwardPass::multiply_own(const Matrix& w, const Activations& x, int thread) {
+  const Range panels = hidden_panels_[thread];
+  if (panels.begin < panels.end)
+    kernels_.multiply(w, panels.begin, panels.end, x, product_.get(), config_.hidden_size);
+}
+
+// x += product, normed where the model norms what it adds, on the columns of this thread.
+void ForwardPass::add_product(const std::vector<float>& post_norm, int thread) {
+  const Range columns = normed_.written[thread];
+  const int width = columns.end - columns.begin;
+  if (!post_norm.empty()) measure(product_.get(), post_squares_.get(), thread);
   for (int row = 0; row < rows_; ++row) {
     const size_t at = size_t(row) * config_.hidden_size + columns.begin;
-    kernels_.add(product_.get() + at, x_.get() + at, columns.end - columns.begin);
+    float* const product = product_.get() + at;
+    if (!post_norm.empty())
+      kernels_.scale(product, own_[thread].inverse_rms[row], post_norm.data() + columns.begin, product, width);
+    kernels_.add(product, x_.get() + at, width);
   }
 }
 
-// silu(gate) * up, panel by panel of both.
-void ForwardPass::feed_forward(const LayerWeights& layer, const Activations& x, int thread) {
+void ForwardPass::feed_forward(const LayerWeights& layer, int index, int thread) {
+  const Activations& x = normalise(layer.ffn_norm, thread);
+  if (mixture_ != nullptr) mixture_->run(index, x, product_.get(), thread);
+  else multiply_own(*layer.down, activate(layer, x, thread), thread);
+}
+
+// gate(x) * up(x), panel by panel of both.
+const Activations& ForwardPass::activate(const LayerWeights& layer, const Activations& x, int thread) {
   constexpr int kChunk = 16;  // panels whose products for many rows stay in the second-level cache
+  const auto multiply = config_.gate == Gate::gelu ? kernels_.gelu_multiply : kernels_.silu_multiply;
   const Range share = ffn_panels_[thread];
   const int step = rows_ > 16 ? kChunk : std::max(1, share.end - share.begin);
   for (int first = share.begin; first < share.end; first += step) {
@@ -310,9 +349,10 @@ void ForwardPass::feed_forward(const LayerWeights& layer, const Activations& x, 
     const int begin = first * kPanelRows, end = std::min(last * kPanelRows, config_.ffn_size);
     for (int row = 0; row < rows_; ++row) {
       float* gate = activated_.x.f32(row) + begin;
-      kernels_.silu_multiply(gate, up_.get() + size_t(row) * config_.ffn_size + begin, gate, end - begin);
+      multiply(gate, up_.get() + size_t(row) * config_.ffn_size + begin, gate, end - begin);
     }
   }
+  return hand_over(activated_, thread);
 }
 
 void ForwardPass::head(int thread) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention.h"
+#include "mixture.h"
 #include "model.h"
 #include "shares.h"
 
@@ -39,6 +40,7 @@ class ForwardPass {
     std::vector<float> attention;
     std::vector<uint16_t> key, value;
     std::vector<int> visible;
+    std::vector<float> inverse_rms;  // [kRows], of what measure() was asked for last
     Own(const ModelConfig& config, int context);
   };
 
@@ -47,16 +49,20 @@ class ForwardPass {
   void layers(int thread);
   void embed(int thread);
   void tap(int layer, int thread);
+  void measure(const float* rows, float* squares, int thread);
   const Activations& normalise(const std::vector<float>& weight, int thread);
+  void normalise_head(const std::vector<float>& weight, float* head) const;
   const Activations& hand_over(SharedActivations& shared, int thread);
   void project(const LayerWeights& layer, const Activations& x, int thread);
   void attention(const LayerWeights& layer, int index, int thread);
-  void rotate_queries(const LayerWeights& weights, const Task& task, Range heads);
+  void rotate_queries(const LayerWeights& weights, int layer, const Task& task, Range heads);
   void store(const LayerWeights& weights, int layer, const Task& task, int kv_head, Own& own);
   void attend(int layer, const Task& task, Range heads, Own& own);
   void gather(int layer, const Task& task, int kv_head, Own& own, AttentionTask& call);
-  void add_product(const Matrix& w, const Activations& x, int thread);
-  void feed_forward(const LayerWeights& layer, const Activations& x, int thread);
+  void multiply_own(const Matrix& w, const Activations& x, int thread);
+  void add_product(const std::vector<float>& post_norm, int thread);
+  void feed_forward(const LayerWeights& layer, int index, int thread);
+  const Activations& activate(const LayerWeights& layer, const Activations& x, int thread);
   void head(int thread);
   ptrdiff_t qkv_stride() const { return config_.query_size() + 2 * config_.kv_size(); }
 
@@ -71,8 +77,10 @@ class ForwardPass {
   HeadShares heads_;
   const Floats x_, qkv_, up_, product_;  // [kRows] of: hidden, q k v, ffn, hidden
   const size_t squares_of_thread_;       // floats
-  const Floats squares_;                 // [thread][row][panel of the thread]: of x, summed over the panel's columns
+  // [thread][row][panel of the thread]: of x and of products, summed over the panel's columns.
+  const Floats squares_, post_squares_;
   std::vector<Own> own_;
+  std::unique_ptr<Mixture> mixture_;  // null: one feed-forward part for all
 
   // The block at hand.
   int rows_ = 0;

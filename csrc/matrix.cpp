@@ -52,6 +52,14 @@ Matrix::Matrix(Format format_, int rows_, int cols_) : format(format_), rows(row
   if (rows % kPanelRows != 0) std::memset(data.get() + bytes() - panel_bytes(), 0, panel_bytes());
 }
 
+Matrix::Matrix(Format format_, int rows_, int cols_, std::shared_ptr<uint8_t> data_)
+    : format(format_), rows(rows_), cols(cols_), data(std::move(data_)) {}
+
+Matrix Matrix::view(int first_panel, int count) const {
+  const int first = first_panel * kPanelRows, last = std::min(rows, first + count * kPanelRows);
+  return {format, last - first, cols, {data, data.get() + static_cast<size_t>(first_panel) * panel_bytes()}};
+}
+
 int Matrix::blocks() const { return cols / format_info(format).block; }
 
 size_t Matrix::file_row_bytes() const { return static_cast<size_t>(blocks()) * format_info(format).file_bytes; }
@@ -132,5 +140,11 @@ Activations::Activations(int max_rows, int max_cols)
       scales32_(buffer<BlockScale>(checked_size(max_rows, max_cols) / kBlock + 1)),
       offsets256_(buffer<int32_t>(checked_size(max_rows, max_cols) / 16 + 1)),
       scales256_(buffer<SuperBlockScale>(checked_size(max_rows, max_cols) / kSuperBlock + 1)) {}
+
+void Activations::want(Format format) {
+  const ActivationKind kind = format_info(format).activation;
+  wants_32 = wants_32 || kind == ActivationKind::int8_32;
+  wants_256 = wants_256 || kind == ActivationKind::int8_256;
+}
 
 }  // namespace outpace

@@ -29,6 +29,10 @@ struct Matrix {
   // Throws std::invalid_argument when sizes disagree. Disjoint rows may be packed from several threads at once.
   void pack(int first_row, int count, const uint8_t* file_rows, size_t size);
   void dequantise_row(int row, float* out) const;  // [cols]; exactly the file's values
+  Matrix view(int first_panel, int count) const;   // of whole panels, which stay where they are
+
+ private:
+  Matrix(Format format, int rows, int cols, std::shared_ptr<uint8_t> data);
 };
 
 // What a block of 32 quantised activations has beside its int8: x = scale * q.
@@ -55,6 +59,7 @@ struct Activations {
   Activations(int max_rows, int max_cols);  // throws std::invalid_argument, std::bad_alloc
   int rows = 0, cols = 0;
   bool wants_32 = false, wants_256 = false;  // what quantise() has to produce for the matrices that will read it
+  void want(Format format);                  // of a matrix that will
 
   float* f32(int row) { return f32_.get() + row * f32_stride(); }  // [cols], 64-byte aligned
   const float* f32(int row) const { return f32_.get() + row * f32_stride(); }

@@ -64,8 +64,9 @@ static void check_config(const ModelConfig& c) {
   positive(c.vocab_size, "vocab_size");
   positive(c.context, "context");
   require(c.context <= 1 << 20, "context must be at most 1048576, got " + std::to_string(c.context));
-  require(c.head_dim % 16 == 0 && c.head_dim <= 512,
-          "head_dim must be a multiple of 16 and at most 512, got " + std::to_string(c.head_dim));
+  require(c.head_dim % 16 == 0 && c.head_dim <= kMaxHeadDim,
+          "head_dim must be a multiple of 16 and at most " + std::to_string(kMaxHeadDim) + ", got " +
+              std::to_string(c.head_dim));
   require(c.heads % c.kv_heads == 0, "heads must be a multiple of kv_heads, got " + std::to_string(c.heads) + " and " +
                                          std::to_string(c.kv_heads));
   check_ropes(c);

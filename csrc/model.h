@@ -31,6 +31,8 @@ struct LayerShape {
   int rope = 0;    // which of the model's
 };
 
+constexpr int kMaxHeadDim = 512;
+
 enum class Gate : uint8_t { silu, gelu };
 
 struct ModelConfig {
@@ -55,7 +57,8 @@ using SharedMatrix = std::shared_ptr<const Matrix>;
 // Vectors are empty where the model has none. The experts of a mixture lie one after the other in `gate`, `up` and
 // `down`; `router` scores them.
 struct LayerWeights {
-  std::vector<float> attention_norm, q_bias, k_bias, v_bias, q_norm, k_norm, attention_post_norm, ffn_norm, ffn_post_norm;
+  std::vector<float> attention_norm, q_bias, k_bias, v_bias, q_norm, k_norm, attention_post_norm;
+  std::vector<float> ffn_norm, ffn_post_norm;
   SharedMatrix q, k, v, out, router, gate, up, down;
 };
 
@@ -108,6 +111,7 @@ class Model {
 
  private:
   friend class ForwardPass;
+  friend class Mixture;
 
   void check() const;
   void check_token(int32_t token) const;
@@ -115,7 +119,7 @@ class Model {
   void embed_row(int32_t token, float* out) const;
   void extend_rope(int positions);
   // [cos, sin][head_dim / 2]
-  const float* rope_row(int position, int rope = 0) const {
+  const float* rope_row(int position, int rope) const {
     const size_t row = size_t(rope) * kPagePositions + position % kPagePositions;
     return rope_rows_[position / kPagePositions].data() + row * config_.head_dim;
   }

@@ -56,6 +56,13 @@ static inline V silu(V x) {
   return x / (V(1.0f) + exp(V(0.0f) - x));
 }
 
+// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, as x / (1 + e^-2u).
+template <class V>
+static inline V gelu(V x) {
+  const V u = fused(x * x * x, V(0x1.6e4e26p-5f), x);
+  return x / (V(1.0f) + exp(u * V(-0x1.9884533p+0f)));
+}
+
 // -- f16 -------------------------------------------------------------------------------------------------------------
 
 // Exact; a NaN becomes quiet.

@@ -48,7 +48,7 @@ struct Attention {
     float* out;           // [head_dim], the weighted sum of the values so far
     float largest;        // score so far
     int row;
-    int visible;  // positions
+    int first, visible;  // positions: the first that is seen, and how many there are
   };
 
   // Queries that read the same block.
@@ -56,6 +56,7 @@ struct Attention {
     int count;
     Query* queries[tile];
     int positions[tile];                              // of the block that each of them sees
+    int hidden[tile];                                 // of these, before its window
     alignas(64) float weights[tile][kPagePositions];  // scores, then exp(score - largest)
     alignas(64) float corrections[16];                // bring sums over earlier blocks to the new largest score
 
@@ -146,7 +147,9 @@ struct Attention {
   // Hides the scores of the positions that query t does not see and takes in the largest of the others.
   static void find_largest(Tile& queries, int t) {
     float* scores = queries.weights[t];
-    const V hidden(-std::numeric_limits<float>::infinity());
+    constexpr float kHidden = -std::numeric_limits<float>::infinity();
+    for (int i = 0; i < queries.hidden[t]; ++i) scores[i] = kHidden;
+    const V hidden(kHidden);
     V largest = hidden;
     for (int i = 0; i < kPagePositions; i += 16) {
       const V visible = V::load_first_or(scores + i, queries.positions[t] - i, hidden);
@@ -197,12 +200,13 @@ struct Attention {
       const uint16_t *keys = nullptr, *values = nullptr;
       for (together.count = 0; i < count && together.count < tile; ++i) {
         Query& query = queries[i];
-        if (query.visible <= start) continue;
+        if (query.visible <= start || query.first >= start + kPagePositions) continue;
         const uint16_t *own_keys = task.key_block(query.row, block), *own_values = task.value_block(query.row, block);
         if (together.count > 0 && (own_keys != keys || own_values != values)) break;
         keys = own_keys;
         values = own_values;
         together.positions[together.count] = smaller(kPagePositions, query.visible - start);
+        together.hidden[together.count] = query.first > start ? query.first - start : 0;
         together.queries[together.count++] = &query;
       }
       if (together.count == 0) return;
@@ -225,7 +229,8 @@ struct Attention {
           store(scaled + c, V::load(query + c) * V(task.scale));
           store(out + c, V(0.0f));
         }
-        queries[count++] = {V(0.0f), scaled, out, -std::numeric_limits<float>::infinity(), row, task.visible[row]};
+        queries[count++] = {V(0.0f), scaled, out, -std::numeric_limits<float>::infinity(), row, task.first_seen(row),
+                            task.visible[row]};
       }
     }
     return count;
@@ -240,15 +245,21 @@ struct Attention {
 
   static void attend(const AttentionTask& task) {
     constexpr int line = 32;  // f16
-    for (int i = 0; i < task.head_dim * kPagePositions; i += line) fetch(task.key_block(0, 0) + i);
+    const int earliest = task.first_seen(0) / kPagePositions;
+    for (int i = 0; i < task.head_dim * kPagePositions; i += line) fetch(task.key_block(0, earliest) + i);
     Query queries[kQueriesAtOnce];
     const int rows_at_once = task.group < kQueriesAtOnce ? kQueriesAtOnce / task.group : 1;
     for (int row = 0; row < task.rows; row += rows_at_once) {
       const int end = smaller(task.rows, row + rows_at_once);
       const int count = prepare(task, row, end, queries);
-      int visible = 0;
-      for (int r = row; r < end; ++r) visible = task.visible[r] > visible ? task.visible[r] : visible;
-      for (int block = 0; block * kPagePositions < visible; ++block) attend_block(task, queries, count, block);
+      int first = task.first_seen(row), visible = 0;
+      for (int r = row; r < end; ++r) {
+        first = smaller(first, task.first_seen(r));
+        visible = task.visible[r] > visible ? task.visible[r] : visible;
+      }
+      for (int block = first / kPagePositions; block * kPagePositions < visible; ++block) {
+        attend_block(task, queries, count, block);
+      }
       finish(task, queries, count);
     }
   }

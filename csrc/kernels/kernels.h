@@ -40,6 +40,7 @@ struct Kernels {
   void (*scale)(const float* x, float factor, const float* weight, float* y, int n);
   // y = silu(gate) * up
   void (*silu_multiply)(const float* gate, const float* up, float* y, int n);
+  void (*gelu_multiply)(const float* gate, const float* up, float* y, int n);  // by tanh
   void (*add)(const float* x, float* y, int n);  // y += x
   // Rotates one head in place. cos, sin: [head_dim / 2]. `interleaved`: pairs (2i, 2i + 1), else (i, i + head_dim/2).
   void (*rope)(float* head, const float* cos, const float* sin, int head_dim, bool interleaved);

@@ -35,6 +35,13 @@ void silu_multiply(const float* gate, const float* up, float* y, int n) {
 }
 
 template <class V>
+void gelu_multiply(const float* gate, const float* up, float* y, int n) {
+  for (int i = 0; i < n; i += kWidth) {
+    store_first(y + i, numerics::gelu(V::load_first(gate + i, n - i)) * V::load_first(up + i, n - i), n - i);
+  }
+}
+
+template <class V>
 void add(const float* x, float* y, int n) {
   for (int i = 0; i < n; i += kWidth) {
     store_first(y + i, V::load_first(y + i, n - i) + V::load_first(x + i, n - i), n - i);

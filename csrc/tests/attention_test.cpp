@@ -52,6 +52,7 @@ struct Problem {
   int head_dim, group;
   std::vector<int> visible;
   std::vector<float> queries;
+  int window = 0;
 
   Problem(int head_dim, int group, std::vector<int> visible, uint32_t seed)
       : head_dim(head_dim), group(group), visible(std::move(visible)) {
@@ -96,6 +97,7 @@ struct Problem {
                     .out = out.data(),
                     .out_stride = static_cast<ptrdiff_t>(row_size()),
                     .visible = visible.data(),
+                    .window = window,
                     .shared_blocks = shared_blocks,
                     .keys = keys.data(),
                     .values = values.data(),
@@ -128,7 +130,9 @@ std::vector<double> softmax_in_double(const Problem& problem, int row, int head,
   const float* query = problem.queries.data() + static_cast<size_t>(row) * problem.row_size() +
                        static_cast<size_t>(head * problem.head_dim);
   std::vector<double> weights(visible, 0.0), out(static_cast<size_t>(problem.head_dim), 0.0);
-  for (size_t j = 0; j < visible; ++j) {
+  const auto window = static_cast<size_t>(problem.window);
+  const size_t first = window > 0 && visible > window ? visible - window : 0;
+  for (size_t j = first; j < visible; ++j) {
     for (int c = 0; c < problem.head_dim; ++c) {
       weights[j] += static_cast<double>(query[c]) * numerics::f16_to_f32(cache.key(static_cast<int>(j), c));
     }
@@ -168,6 +172,44 @@ TEST(attention_is_softmax_of_the_scores_times_the_values) {
       }
     }
   }
+}
+
+TEST(attention_with_a_window_is_softmax_of_what_it_shows) {
+  Cache cache(64, 200, 21);
+  Problem problem(64, 3, {1, 7, 64, 65, 100, 128, 129, 200}, 22);
+  for (const int window : {1, 2, 7, 63, 64, 65, 100, 199, 200}) {
+    problem.window = window;
+    const std::vector<float> out = problem.attend(portable_kernels(), cache, cache.blocks);
+    for (int row = 0; row < problem.rows(); ++row) {
+      const std::vector<double> exact = softmax_in_double(problem, row, 1, cache);
+      for (int c = 0; c < 64; ++c) {
+        CHECK(std::abs(out[static_cast<size_t>((row * 3 + 1) * 64 + c)] - exact[static_cast<size_t>(c)]) < 4e-6);
+      }
+    }
+  }
+}
+
+TEST(attention_with_a_window_has_the_same_bits_everywhere_and_in_any_company) {
+  for (const int head_dim : {16, 80, 256}) {
+    const Cache cache(head_dim, 200, 23);
+    for (const int window : {1, 20, 64, 90, 128, 199}) {
+      Problem problem(head_dim, 4, chain(150, 40), 24);
+      problem.window = window;
+      const std::vector<float> expected = one_by_one(problem, portable_kernels(), cache);
+      for (const Kernels* kernels : available_kernels()) {
+        CHECK(same(problem.attend(*kernels, cache, cache.blocks), expected));
+        CHECK(same(one_by_one(problem, *kernels, cache), expected));
+      }
+    }
+  }
+}
+
+TEST(attention_as_wide_as_what_is_visible_has_no_window) {
+  const Cache cache(64, 129, 25);
+  Problem problem(64, 3, kBorders, 26);
+  const std::vector<float> expected = problem.attend(portable_kernels(), cache, cache.blocks);
+  problem.window = 129;
+  CHECK(same(problem.attend(portable_kernels(), cache, cache.blocks), expected));
 }
 
 TEST(attention_has_the_same_bits_everywhere) {
@@ -213,7 +255,8 @@ TEST(attention_of_a_tree_path_is_that_of_the_chain) {
       // Rows of a tree: each sees the committed positions and its own path, which ends where it does.
       const Cache trunk(64, committed, 11);
       const std::vector<int> visible = {committed + 1, committed + 2, committed + 2, committed + 70};
-      const Problem problem(64, 3, visible, 12);
+      Problem problem(64, 3, visible, 12);
+      problem.window = committed % 2 == 0 ? 30 : 0;
       const int blocks = (committed + 70 + 63) / 64, shared = committed / 64;
       std::vector<Cache> paths;
       for (size_t row = 0; row < visible.size(); ++row) {

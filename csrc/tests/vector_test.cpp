@@ -80,6 +80,22 @@ TEST(vector_scale_has_the_same_bits_everywhere) {
   });
 }
 
+TEST(vector_gelu_multiply_is_near_the_exact_one_and_has_the_same_bits_everywhere) {
+  std::vector<float> gate, up;
+  for (float x = -12.0f; x < 12.0f; x += 0.017f) gate.push_back(x), up.push_back(1.5f - x);
+  std::vector<float> expected(gate.size()), y(gate.size());
+  portable_kernels().gelu_multiply(gate.data(), up.data(), expected.data(), static_cast<int>(gate.size()));
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double x = gate[i], inner = std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
+    const double exact = x * (1 + std::tanh(inner)) / 2 * up[i];
+    CHECK(std::abs(expected[i] - exact) <= 2e-6 * std::max(1.0, std::abs(exact)));
+  }
+  for (const Kernels* kernels : available_kernels()) {
+    kernels->gelu_multiply(gate.data(), up.data(), y.data(), static_cast<int>(gate.size()));
+    CHECK(y == expected);
+  }
+}
+
 TEST(vector_silu_multiply_has_the_same_bits_everywhere) {
   check_against_portable([](const Kernels& kernels, const std::vector<float>& gate, const std::vector<float>& up) {
     std::vector<float> y(gate.size());

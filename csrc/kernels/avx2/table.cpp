@@ -14,6 +14,7 @@ static constexpr Kernels kTable{
     .panel_squares = lanes::panel_squares<avx2::F32x16>,
     .scale = lanes::scale<avx2::F32x16>,
     .silu_multiply = lanes::silu_multiply<avx2::F32x16>,
+    .gelu_multiply = lanes::gelu_multiply<avx2::F32x16>,
     .add = lanes::add<avx2::F32x16>,
     .rope = lanes::rope<avx2::F32x16>,
     .to_f16 = lanes::to_f16<avx2::F32x16>,

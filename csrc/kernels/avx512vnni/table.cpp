@@ -16,6 +16,7 @@ const Kernels& avx512vnni_kernels() {
       .panel_squares = lanes::panel_squares<F32x16>,
       .scale = lanes::scale<F32x16>,
       .silu_multiply = lanes::silu_multiply<F32x16>,
+      .gelu_multiply = lanes::gelu_multiply<F32x16>,
       .add = lanes::add<F32x16>,
       .rope = lanes::rope<F32x16>,
       .to_f16 = lanes::to_f16<F32x16>,

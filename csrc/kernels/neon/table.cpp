@@ -14,6 +14,7 @@ static constexpr Kernels kTable{
     .panel_squares = lanes::panel_squares<neon::F32x16>,
     .scale = lanes::scale<neon::F32x16>,
     .silu_multiply = lanes::silu_multiply<neon::F32x16>,
+    .gelu_multiply = lanes::gelu_multiply<neon::F32x16>,
     .add = lanes::add<neon::F32x16>,
     .rope = lanes::rope<neon::F32x16>,
     .to_f16 = lanes::to_f16<neon::F32x16>,

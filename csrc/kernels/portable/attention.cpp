@@ -52,10 +52,12 @@ static void attend_one(const AttentionTask& task, int row, const float* query, f
   for (int c = 0; c < task.head_dim; ++c) scaled_query[c] = query[c] * task.scale;
   Softmax softmax;
   std::fill_n(out, task.head_dim, 0.0f);
-  for (int block = 0; block * kPagePositions < task.visible[row]; ++block) {
+  const int first = task.first_seen(row);
+  for (int block = first / kPagePositions; block * kPagePositions < task.visible[row]; ++block) {
     const int positions = std::min(kPagePositions, task.visible[row] - block * kPagePositions);
     float weights[kPagePositions];
     score(scaled_query, task.key_block(row, block), task.head_dim, positions, weights);
+    std::fill_n(weights, std::max(0, first - block * kPagePositions), -std::numeric_limits<float>::infinity());
     const float correction = weigh(softmax, weights, positions);
     for (int c = 0; c < task.head_dim; ++c) out[c] *= correction;
     for (int j = 0; j < positions; ++j) {

@@ -13,6 +13,7 @@ const Kernels& portable_kernels() {
       .panel_squares = panel_squares,
       .scale = scale,
       .silu_multiply = silu_multiply,
+      .gelu_multiply = gelu_multiply,
       .add = add,
       .rope = rope,
       .to_f16 = to_f16,

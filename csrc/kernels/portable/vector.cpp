@@ -25,6 +25,10 @@ void silu_multiply(const float* gate, const float* up, float* y, int n) {
   for (int i = 0; i < n; ++i) y[i] = numerics::silu(gate[i]) * up[i];
 }
 
+void gelu_multiply(const float* gate, const float* up, float* y, int n) {
+  for (int i = 0; i < n; ++i) y[i] = numerics::gelu(gate[i]) * up[i];
+}
+
 void add(const float* x, float* y, int n) {
   for (int i = 0; i < n; ++i) y[i] += x[i];
 }

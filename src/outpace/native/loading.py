@@ -91,8 +91,6 @@ def check_supported(file: WeightFile) -> None:
     config, formats = file.config, _native.formats()
     if config.architecture not in ARCHITECTURES:
         raise Unsupported(f"{file.path}: architecture {config.architecture!r} is not supported; {SUPPORTED} are")
-    if config.windows or config.post_norms or config.query_key_norms or config.experts or config.gate != "silu":
-        raise Unsupported(f"{file.path}: the engine does not run {config.architecture} models of this kind")
     if config.head_dim % 16 or config.head_dim > MAX_HEAD_DIM:
         raise Unsupported(
             f"{file.path}: the head size must be a multiple of 16 up to {MAX_HEAD_DIM}, got {config.head_dim}"
@@ -130,6 +128,7 @@ def scratch_bytes(config: ModelConfig) -> int:
     """Returns the bytes that a pass works in, and 16 rows of logits."""
     query, key = config.heads * config.head_dim, config.kv_heads * config.head_dim
     floats = 2 * config.hidden_size + query + 2 * key + config.ffn_size
+    floats += config.experts_used * (2 * config.ffn_size + config.hidden_size)
     activations = config.hidden_size + query + config.ffn_size
     return _BLOCK_ROWS * (4 * floats + 7 * activations) + 16 * 4 * config.vocab_size
 
