@@ -257,6 +257,13 @@ class Model:
             messages.insert(0, {"role": "system", "content": system})
         return self.text.render_chat(messages)
 
+    def forget_prefixes(self) -> None:
+        """Drops the caches kept for later prompts, so that the next request prefills all of its own."""
+        for target in (self.target, self.draft):
+            forget = getattr(target, "forget_prefixes", None)
+            if forget is not None:
+                forget()
+
     def close(self) -> None:
         """Gives the weights and caches back, where the engine holds them outside Python."""
         for target in (self.target, self.draft):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outpace.cli import console, options
+from outpace.cli import bench_run, console, options
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands."""
     group = typer.Typer(no_args_is_help=True, help="Measure.")
     group.command("kernels")(kernels)
+    bench_run.register(group)
     app.add_typer(group, name="bench")
 
 

@@ -180,6 +180,12 @@ class NativeTarget:
         finally:
             session.close()
 
+    def forget_prefixes(self) -> None:
+        """Gives up every prefix of a closed request."""
+        with self._storing:
+            while len(self._prefixes):
+                self._prefixes.drop_oldest()
+
     def _check(self, ids: Sequence[int], taps: tuple[int, ...]) -> None:
         if not ids:
             raise ContextOverflow("the prompt is empty, a request needs at least one token")
