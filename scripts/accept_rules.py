@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rules import expected, sampler, structured
+from rules import audits, expected, sampler, structured
 
-LINES = [*expected.LINES, *structured.LINES, *sampler.LINES]
+LINES = [*expected.LINES, *structured.LINES, *sampler.LINES, *audits.LINES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -52,3 +53,20 @@ def test_a_mutant_that_survives_fails_the_command(monkeypatch: pytest.MonkeyPatc
     assert "SURVIVES" in result.stdout
     assert "fault: mutant 'residual forgotten' survives enumeration, rejection on a chain" in result.stdout
     assert "4 faults" in result.stdout
+
+
+def test_the_rules_have_a_page_too(tmp_path: Path) -> None:
+    page = tmp_path / "rules.html"
+    result = CliRunner().invoke(app, ["audit", "rules", "--json", "--html", str(page)])
+    assert result.exit_code == 0
+    html = page.read_text(encoding="utf-8")
+    assert "all that ran holds" in html
+    assert "rejection 10/9, block 11/9" in html
+
+
+def test_rules_that_time_ran_out_for_are_not_covered() -> None:
+    result = CliRunner().invoke(app, ["audit", "rules", "--minutes", "0.0000001"])
+    assert result.exit_code == 1
+    assert "fault: nothing was checked" in result.stdout
+    assert "rule block: time ran out" in result.stdout
+    assert "4 of 4 mutants seen" in result.stdout

@@ -15,6 +15,7 @@ from outpace.audit.loops import Loop, Tokens
 from outpace.audit.model import absent_task
 from outpace.audit.outcomes import Outcomes, Probs, exact_probs, outcomes
 from outpace.audit.perturbed import Perturbed
+from outpace.audit.prompts import TEXTS
 from outpace.audit.recorded import Recorded
 from outpace.audit.report import Control, Finding, Minutes, Progress, Report, Task, perform, try_controls
 from outpace.audit.statistics import fit
@@ -35,12 +36,6 @@ NODES = 4
 """Of a drafted tree: two siblings, and two below the first."""
 SPREAD = 1.0
 """Standard deviation of the error on a perturbed target's logits: about half of its guesses are accepted."""
-
-BEGINNINGS = (
-    "The four seasons of the year are spring,",
-    "Once upon a time, in a small village, there lived",
-    "def add(a, b):\n    return a +",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +103,7 @@ class Laws:
         self.live = model.target
         self.recorded = Recorded(model.target)
         self.extent = extent
-        self.prompts = [tuple(model.text.encode(text, special=False)) for text in BEGINNINGS]
+        self.prompts = [tuple(model.text.encode(text, special=False)) for text in TEXTS[:3]]
         self._outcomes: dict[tuple[str, Tokens, float], Outcomes] = {}
 
     def loop(self, target: Target, drafter: Drafter, rule: str, prompt: Tokens, setting: Setting) -> Loop:

@@ -64,20 +64,21 @@ class Outcomes:
         return found
 
 
-def outcomes(probs_after: Callable[[Tokens], Probs], horizon: int, *, least: float, most: int) -> Outcomes:
+def outcomes(probs_after: Callable[[Tokens], Probs | None], horizon: int, *, least: float, most: int) -> Outcomes:
     """Returns the partition: beginnings of probability `least` and more, up to `most` of them split further.
 
-    probs_after: the law of the next token after a beginning.
+    probs_after: the law of the next token after a beginning; None where it is not known, or the text ends.
     """
     found = Outcomes(horizon)
     waiting: list[tuple[float, Tokens]] = [(-1.0, ())]
     while waiting:
         mass, begun = heapq.heappop(waiting)
         mass = -mass
-        if len(begun) == horizon or len(found.inner) >= most:
+        split = len(begun) < horizon and len(found.inner) < most
+        probs = probs_after(begun) if split else None
+        if probs is None:
             found.law[begun] = mass
             continue
-        probs = probs_after(begun)
         found.inner[begun] = probs
         likely = [int(token) for token in np.flatnonzero(mass * probs >= least)]
         for token in likely:

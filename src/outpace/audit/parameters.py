@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,11 +13,19 @@ import numpy as np
 
 from outpace.audit.report import Finding, Task
 from outpace.audit.subject import GREEDY, PLAIN, SAMPLED, SEED, Comparison, Subject, Wanted, Way, text_of
+from outpace.grammar import JsonSchema, Regex
 from outpace.result import Result
 from outpace.types import EMPTY, Prompt
 
 GROUP = "parameters"
 LAWS = (GREEDY | {"seed": SEED}, {"temperature": 0.8, "seed": SEED})
+WORDS = "[a-z]{1,9}( [a-z]{1,9}){0,3}"
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer", "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 Promise = Callable[[Result], str | None]
 """(result) -> how it breaks what the parameter promises, None if it does not."""
 
@@ -87,6 +97,14 @@ def extremes(subject: Subject) -> list[Extreme]:
     def without_endings(result: Result) -> str | None:
         return _first(result, lambda token: token in endings, "ends a text") if result.finish == "stop" else None
 
+    def of_form(fits: Callable[[str], object]) -> Promise:
+        def promise(result: Result) -> str | None:
+            if result.finish == "length" or fits(result.text):
+                return None
+            return f"{result.text!r} is not of the form that was asked for"
+
+        return promise
+
     def without_stop(result: Result) -> str | None:
         return f"the stop string {stop!r} is in the text" if stop in result.text else None
 
@@ -113,6 +131,8 @@ def extremes(subject: Subject) -> list[Extreme]:
         Extreme("stop_ids", {"stop_ids": common[-3:]}),
         Extreme("ignore_eos", {"ignore_eos": True}, without_endings),
         Extreme("max_tokens 1", {"max_tokens": 1}, lambda r: None if len(r.tokens) == 1 else "more than one token"),
+        Extreme("regex", {"grammar": Regex(WORDS)}, of_form(partial(re.fullmatch, WORDS))),
+        Extreme("JSON schema", {"grammar": JsonSchema(PERSON)}, of_form(json.loads)),
         Extreme(
             "all at once",
             {"top_k": 30, "top_p": 0.8, "min_p": 0.02, "repetition_penalty": 1.2, "presence_penalty": 0.3}

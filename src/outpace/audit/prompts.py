@@ -13,3 +13,11 @@ PROMPTS = (
     "Name the four seasons with an emoji for each, then say naïve, façade and 日本語.",
 )
 """Questions, in the model's chat template where it has one."""
+
+TEXTS = (
+    "The four seasons of the year are spring,",
+    "Once upon a time, in a small village, there lived",
+    "def add(a, b):\n    return a +",
+    "Monday, Tuesday, Wednesday, Thursday,",
+)
+"""Beginnings to go on with, as they are: the first tokens after them are neither certain nor anything at all."""

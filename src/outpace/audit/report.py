@@ -9,7 +9,7 @@ from itertools import zip_longest
 from time import perf_counter as clock
 from typing import Any, TypeAlias
 
-from outpace.errors import UsageError
+from outpace.errors import MissingExtra, UsageError
 
 HOLDS, FAILS, NOT_COVERED = "holds", "fails", "not covered"
 
@@ -128,7 +128,7 @@ def _made(task: Task) -> Check:
     try:
         finding = task.run()
         verdict, evidence = HOLDS if finding.holds else FAILS, finding.evidence
-    except NotCovered as reason:
+    except (NotCovered, MissingExtra) as reason:
         verdict, evidence = NOT_COVERED, str(reason)
     except Exception as error:  # one broken check must not hide the others
         verdict, evidence = FAILS, f"{type(error).__name__}: {error}"

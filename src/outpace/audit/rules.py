@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from time import perf_counter as clock
 from typing import Any
 
 from outpace.audit.cases import CASES, PAIRS, Case, Pair
@@ -22,6 +21,8 @@ from outpace.audit.enumerate import (
     total_variation,
 )
 from outpace.audit.mutants import LEAST_DEVIATION, MUTANTS, Mutant
+from outpace.audit.report import FAILS, HOLDS, Check, ControlCheck, Minutes, Progress, Report
+from outpace.audit.report import NOT_COVERED as LEFT
 from outpace.registry import RULES
 from outpace.rules.lossy import Lenience
 from outpace.types import Rule
@@ -77,24 +78,59 @@ class MutantCheck:
 
 @dataclass(frozen=True, slots=True)
 class RulesReport:
-    """Everything that was enumerated. faults: what does not hold, a line each."""
+    """Everything that was enumerated. faults: what does not hold, a line each. left: rules that time ran out for."""
 
     rules: tuple[RuleCheck, ...]
     accepted: tuple[Accepted, ...]
     mutants: tuple[MutantCheck, ...]
     faults: tuple[str, ...]
     seconds: float
+    left: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
         return not self.faults
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What was left out, and what an enumeration of rules cannot see."""
+        return (*(f"rule {name}: time ran out" for name in self.left), *NOT_COVERED)
+
+    def report(self) -> Report:
+        """Returns it in the form that all audits share."""
+        checks = [
+            Check(
+                "exact law" if check.lossless else "seen to be lossy",
+                check.rule,
+                HOLDS if check.holds else FAILS,
+                f"{check.cases} cases, largest deviation {float(check.deviation):.4g} {check.at}".rstrip(),
+            )
+            for check in self.rules
+        ]
+        checks += [
+            Check("accepted tokens", row.case, HOLDS, ", ".join(f"{rule} {mean}" for rule, mean in row.mean.items()))
+            for row in self.accepted
+        ]
+        checks += [Check("exact law", name, LEFT, "time ran out") for name in self.left]
+        controls = [
+            ControlCheck(
+                check.mutant.name,
+                check.mutant.fault,
+                check.mutant.killer,
+                check.killed,
+                f"total variation {float(check.deviation):.4f}",
+            )
+            for check in self.mutants
+        ]
+        kinds = {"rules": str(len(self.rules)), "arithmetic": "rational, every outcome of the randomness"}
+        return Report("rules", "every rule", tuple(checks), tuple(controls), NOT_COVERED, kinds, self.seconds)
 
     def record(self) -> dict[str, Any]:
         """Returns the report as JSON has it; a fraction stands as text, its value beside it."""
         return {
             "holds": self.holds,
             "faults": list(self.faults),
-            "not_covered": list(NOT_COVERED),
+            "not_covered": list(self.not_covered),
             "seconds": self.seconds,
             "rules": [
                 {
@@ -129,21 +165,31 @@ class RulesReport:
         }
 
 
-def audit_rules(progress: Callable[[str], None] = lambda what: None) -> RulesReport:
-    """Returns the audit of every rule in the registry. progress: is told what is enumerated next."""
-    start = clock()
-    checks = []
+def audit_rules(progress: Progress = lambda what: None, minutes: Minutes | None = None) -> RulesReport:
+    """Returns the audit of every rule in the registry. progress: is told what is enumerated next.
+
+    What does not fit into the minutes is left out, and said to be; mutants are always tried.
+    """
+    minutes = minutes or Minutes()
+    checks: list[RuleCheck] = []
+    left = []
     for name in RULES.names():
+        if not minutes.fits("rule"):
+            left.append(name)
+            continue
         progress(f"rule {name}")
+        before = minutes.spent
         checks.append(check_rule(_in_fractions(RULES.get(name)())))
+        minutes.took("rule", minutes.spent - before)
     progress("accepted tokens")
     accepted = tuple(expected())
     mutants = []
     for mutant in MUTANTS:
         progress(f"mutant {mutant.name}")
         mutants.append(MutantCheck(mutant, mutant.deviation()))
-    faults = (*_broken(checks), *_out_of_order(accepted), *_survivors(mutants))
-    return RulesReport(tuple(checks), accepted, tuple(mutants), faults, clock() - start)
+    nothing = [] if checks else ["nothing was checked: every rule was left out"]
+    faults = (*_broken(checks), *_out_of_order(accepted), *_survivors(mutants), *nothing)
+    return RulesReport(tuple(checks), accepted, tuple(mutants), faults, minutes.spent, tuple(left))
 
 
 def check_rule(rule: Rule) -> RuleCheck:

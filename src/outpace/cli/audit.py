@@ -11,11 +11,8 @@ import typer
 from outpace.cli import console, options
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from outpace.api import Model
     from outpace.audit.report import Report
-    from outpace.audit.rules import RulesReport
 
 FAILED = 1
 CONTEXT = 512
@@ -70,6 +67,7 @@ def register(app: typer.Typer) -> None:
     group.command("rules")(rules)
     group.command("model")(model)
     group.command("law")(law)
+    group.command("endpoint")(endpoint)
     app.add_typer(group, name="audit")
 
 
@@ -140,6 +138,53 @@ def law(
     _end(report, as_json, html)
 
 
+def endpoint(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server, http://HOST:PORT with or without /v1.")],
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference",
+            metavar="URL",
+            show_default="the server itself",
+            help="The same model on a server without speculation, to compare greedy texts with.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="NAME", show_default="the first it serves", help="What to ask for."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait for one whole answer.")
+    ] = 60.0,
+    samples: Annotated[
+        int, typer.Option("--samples", metavar="N", min=50, help="Texts of three tokens for each sampled law.")
+    ] = 400,
+    minutes: Minutes = None,
+    html: Html = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check any OpenAI-compatible server by its answers.
+
+    Greedy text against a reference, each first difference classed as a numeric near-tie or a fault; greedy tokens
+    and sampled frequencies against the log-probabilities that the server reports; stop strings, max_tokens, usage,
+    streams and requests at the same time. What the server does not offer is not covered, never passed. A key is read
+    from OPENAI_API_KEY. Exit code 0 only when all that ran holds.
+    """
+    import os
+
+    from outpace.audit.endpoint import EndpointExtent, audit_endpoint
+    from outpace.audit.report import Minutes
+    from outpace.audit.server import connect
+
+    time = Minutes(minutes)
+    _ready(html)
+    key = os.environ.get("OPENAI_API_KEY")
+    server = connect(url, name, timeout=timeout, key=key)
+    other = None if reference is None else connect(reference, name, timeout=timeout, key=key)
+    report = audit_endpoint(server, other, minutes=time, extent=EndpointExtent(samples=samples), progress=_watching())
+    _end(report, as_json, html)
+
+
 def _loaded(target: str, draft: str | None, threads: int | None) -> Model:
     return options.load_model(target, draft=draft, threads=threads, context=CONTEXT)
 
@@ -155,8 +200,7 @@ def _end(report: Report, as_json: bool, html: str | None) -> None:
     """Shows a report in the forms that were asked for; exit code FAILED unless it holds."""
     from outpace.cli import audit_html, audit_view
 
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+    _clear()
     if html is not None:
         audit_html.write(html, report)
         console.note(f"report written to {html}")
@@ -173,22 +217,28 @@ def _watching() -> Callable[[str], None]:
     return _progress if sys.stderr.isatty() else lambda what: None
 
 
-def rules(as_json: options.Json = False) -> None:
+def rules(minutes: Minutes = None, html: Html = None, as_json: options.Json = False) -> None:
     """Enumerate the exact law of every rule, in rational arithmetic and without a model.
 
     Small vocabularies, chains and trees, every outcome of the randomness: a lossless rule must have exactly the
     target's law, a lossy one must be seen to have another, and each of the broken rules kept for the purpose must be
     seen to be broken. Exit code 0 only when all of it holds.
     """
+    from outpace.audit.report import Minutes
     from outpace.audit.rules import audit_rules
+    from outpace.cli import audit_html, audit_rules_view
 
-    report = audit_rules(_watching())
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+    time = Minutes(minutes)
+    _ready(html)
+    report = audit_rules(_watching(), time)
+    _clear()
+    if html is not None:
+        audit_html.write(html, report.report())
+        console.note(f"report written to {html}")
     if as_json:
         console.print_json(report.record())
     else:
-        _show(report)
+        audit_rules_view.show(report)
     if not report.holds:
         raise typer.Exit(FAILED)
 
@@ -198,67 +248,7 @@ def _progress(what: str) -> None:
     sys.stderr.flush()
 
 
-def _show(report: RulesReport) -> None:
-    from outpace.audit.rules import NOT_COVERED
-
-    out = console.stdout()
-    out.print(_laws(report))
-    out.print("\nDraft tokens accepted a step, exact means; a step commits one more.")
-    out.print(_accepted(report))
-    out.print()
-    out.print(_mutants(report))
-    out.print()
-    for fault in report.faults:
-        out.print(f"fault: {fault}", style="red", soft_wrap=True)
-    cases = sum(check.cases for check in report.rules)
-    killed = sum(check.killed for check in report.mutants)
-    verdict = "all holds" if report.holds else f"{len(report.faults)} faults"
-    out.print(
-        f"{verdict}: {len(report.rules)} rules in {cases} cases, {killed} of {len(report.mutants)} mutants seen, "
-        f"{report.seconds:.1f} s",
-        soft_wrap=True,
-    )
-    out.print(f"not covered here: {'; '.join(NOT_COVERED)}", style="dim", soft_wrap=True)
-
-
-def _laws(report: RulesReport) -> Table:
-    table = _table("rule", "kind", "cases", "largest deviation", "where", "")
-    for check in report.rules:
-        deviation = "0 (exact)" if check.deviation == 0 else f"{float(check.deviation):.4f}"
-        kind = "lossless" if check.lossless else "lossy"
-        verdict = "holds" if check.holds else "FAILS"
-        if not check.lossless and check.holds:
-            verdict = "not lossless, as named"
-        table.add_row(check.rule, kind, str(check.cases), deviation, check.at or "-", verdict)
-    return table
-
-
-def _accepted(report: RulesReport) -> Table:
-    names = ("coupled", "rejection", "block", "traversal")
-    table = _table("draft", *names)
-    for row in report.accepted:
-        table.add_row(row.case, *(_exact(row.mean[name]) if name in row.mean else "-" for name in names))
-    return table
-
-
-def _exact(mean: object) -> str:
-    text = str(mean)
-    return text if len(text) <= len("10/9") else f"{float(mean):.4f}"  # type: ignore[arg-type]
-
-
-def _mutants(report: RulesReport) -> Table:
-    table = _table("mutant", "deviation", "", "what it does wrong", "must be killed by")
-    for check in report.mutants:
-        mutant = check.mutant
-        verdict = "killed" if check.killed else "SURVIVES"
-        table.add_row(mutant.name, f"{float(check.deviation):.4f}", verdict, mutant.fault, mutant.killer)
-    return table
-
-
-def _table(*titles: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in titles:
-        table.add_column(title)
-    return table
+def _clear() -> None:
+    """Takes away what `_progress` wrote."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")

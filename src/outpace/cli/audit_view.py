@@ -49,38 +49,39 @@ def counts(checks: list[Check]) -> tuple[int, int, int]:
 
 
 def _facts(report: Report) -> Table:
-    table = _table("", "")
-    table.show_header = False
+    shown = table("", "")
+    shown.show_header = False
     for name, value in report.facts.items():
-        table.add_row(name, value)
-    return table
+        shown.add_row(name, value)
+    return shown
 
 
 def _groups(report: Report) -> Table:
-    table = _table("checked", "holds", "fails", "not covered", "seconds", "for example")
+    shown = table("checked", "holds", "fails", "not covered", "seconds", "for example")
     for name, checks in groups(report):
         held, failed, left = counts(checks)
         seconds = sum(check.seconds for check in checks)
-        shown = next((c for c in checks if c.verdict == FAILS), checks[-1])
+        worst = next((c for c in checks if c.verdict == FAILS), checks[-1])
         style = "red" if failed else None
-        table.add_row(
-            name, str(held), str(failed), str(left), f"{seconds:.1f}", f"{shown.name}: {shown.evidence}", style=style
+        shown.add_row(
+            name, str(held), str(failed), str(left), f"{seconds:.1f}", f"{worst.name}: {worst.evidence}", style=style
         )
-    return table
+    return shown
 
 
 def _controls(report: Report) -> Table:
-    table = _table("mutant", "", "what it does wrong", "must be killed by", "how it was seen")
+    shown = table("mutant", "", "what it does wrong", "must be killed by", "how it was seen")
     for control in report.controls:
         verdict = "killed" if control.killed else "SURVIVES"
-        table.add_row(control.name, verdict, control.fault, control.killer, control.evidence)
-    return table
+        shown.add_row(control.name, verdict, control.fault, control.killer, control.evidence)
+    return shown
 
 
-def _table(*titles: str) -> Table:
+def table(*titles: str) -> Table:
+    """Returns an empty table with these headings; those of numbers stand at the right."""
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    made = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title in titles:
-        table.add_column(title, justify="right" if title in ("holds", "fails", "not covered", "seconds") else "left")
-    return table
+        made.add_column(title, justify="right" if title in ("holds", "fails", "not covered", "seconds") else "left")
+    return made
