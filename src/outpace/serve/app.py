@@ -19,6 +19,7 @@ from outpace.serve.errors import ApiError, as_api_error
 from outpace.serve.guard import Guard
 from outpace.serve.job import CHUNK, PROMPT_READ, Event
 from outpace.serve.metrics import CONTENT_TYPE
+from outpace.serve.page import add_page
 from outpace.serve.replies import Reply
 from outpace.serve.schema import ChatRequest, CompletionRequest, Sampling, without_refused
 from outpace.serve.service import Running, Service
@@ -43,6 +44,7 @@ def make_app(service: Service) -> FastAPI:
     _add_errors(app)
     _add_status(app, service)
     _add_completions(app, service)
+    add_page(app, service)
     return app
 
 
@@ -222,7 +224,7 @@ def _said(reply: Reply, event: Event, sent: dict[int, int]) -> dict[str, Any] | 
     if event.kind == CHUNK and event.chunk is not None:
         offset = sent.get(index, 0)
         sent[index] = offset + len(event.chunk.text)
-        return reply.piece(index, event.chunk, offset)
+        return reply.piece(index, event.chunk, offset, event.plain_seconds)
     return reply.closing(index, event.result.finish) if event.result is not None else None
 
 

@@ -10,7 +10,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outpace.serve.errors import ApiError
 
-OPEN_PATHS = ("/health", "/ready", "/")
+OPEN_PATHS = ("/health", "/ready", "/", "/plan")
+OPEN_FOLDER = "/web/"
+"""What needs no key: the page asks for it."""
 
 
 class Guard:
@@ -36,7 +38,7 @@ class Guard:
             await _answer(error, send)
 
     def _refusal(self, path: str, headers: dict[bytes, bytes]) -> ApiError | None:
-        if self._key is not None and path not in OPEN_PATHS:
+        if self._key is not None and path not in OPEN_PATHS and not path.startswith(OPEN_FOLDER):
             given = headers.get(b"authorization", b"")
             if not secrets.compare_digest(given, self._key):
                 return ApiError(

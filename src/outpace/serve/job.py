@@ -36,13 +36,17 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened to a job; exactly one of a chunk, a result with its figures, or an error, by `kind`."""
+    """What happened to a job; exactly one of a chunk, a result with its figures, or an error, by `kind`.
+
+    plain_seconds: with a chunk, what plain decoding takes for a token under this load, 0 while that is not known.
+    """
 
     job: Job
     kind: str
     chunk: Chunk | None = None
     result: Result | None = None
     error: BaseException | None = None
+    plain_seconds: float = 0.0
 
 
 @dataclass(slots=True, eq=False)

@@ -64,14 +64,17 @@ class Reply:
             return None
         return self._chunk(index, {"role": "assistant", "content": ""}, None, None)
 
-    def piece(self, index: int, chunk: Chunk, offset: int) -> dict[str, Any] | None:
-        """Returns one round's chunk, or None where it has nothing to say. offset: characters sent before."""
+    def piece(self, index: int, chunk: Chunk, offset: int, plain_seconds: float) -> dict[str, Any] | None:
+        """Returns one round's chunk, or None where it has nothing to say.
+
+        offset: characters sent before. plain_seconds: what plain decoding takes for a token under this load.
+        """
         if not chunk.text and chunk.logprobs is None and not self.traced:
             return None
         logprobs = None if chunk.logprobs is None else self._logprobs(chunk.logprobs, offset)
         made = self._chunk(index, {"content": chunk.text}, logprobs, None)
         if self.traced:
-            made["speculation"] = self._trace(chunk)
+            made["speculation"] = {**self._trace(chunk), "plain_seconds": plain_seconds}
         return made
 
     def closing(self, index: int, finish: str) -> dict[str, Any]:

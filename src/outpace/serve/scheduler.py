@@ -251,7 +251,7 @@ class Scheduler:
         job.decoded += now - job.last_token
         job.plain_seconds += plain * len(step.tokens)
         job.last_token = now
-        job.tell(Event(job, CHUNK, chunk=chunk))
+        job.tell(Event(job, CHUNK, chunk=chunk, plain_seconds=plain))
         if not step.finish:
             return [job]
         self._finish(job)
