@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from outpace.cli import audit, bench, chat, console, doctor, explain, generate, models, plan, serve
+from outpace.cli import audit, bench, chat, console, doctor, explain, generate, models, plan, serve, simulate
 from outpace.errors import ModelNotFound, OutpaceError, Unsupported, UsageError, VocabularyMismatch
 
 MISTAKE, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -130,3 +130,4 @@ bench.register(app)
 plan.register(app)
 audit.register(app)
 serve.register(app)
+simulate.register(app)
