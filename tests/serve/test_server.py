@@ -26,6 +26,7 @@ BODY = {
     "messages": [{"role": "user", "content": "Tell a long story of the sea."}],
     "max_tokens": 900,
     "temperature": 0,
+    "ignore_eos": True,
 }
 
 
@@ -40,7 +41,7 @@ def settle(service, seconds=20):
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_vanishes_frees_its_slot(served, stream):
     with socket.create_connection(served.url.removeprefix("http://").split(":")) as connection:
-        body = json.dumps({**BODY, "stream": stream, "ignore_eos": True}).encode()
+        body = json.dumps({**BODY, "stream": stream}).encode()
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
         until = time.monotonic() + 20
@@ -72,10 +73,10 @@ def test_a_key_is_asked_for(embedded):
 
 def test_a_request_beyond_its_time_is_told(embedded):
     with OnThread(embedded, Settings(names=("smollm2-135m",), limits=Limits(seconds=0.2))) as running:
-        answer = running.post(**{**BODY, "ignore_eos": True})
+        answer = running.post(**BODY)
         assert answer.status_code == 504
         assert answer.json()["error"]["code"] == "timeout"
-        streamed = running.post(**{**BODY, "ignore_eos": True, "stream": True})
+        streamed = running.post(**{**BODY, "stream": True})
         assert '"code":"timeout"' in streamed.text
         assert running.post(**{**BODY, "max_tokens": 2}).status_code == 200
 
