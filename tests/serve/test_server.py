@@ -54,7 +54,8 @@ def test_a_full_queue_is_429_with_a_time_to_retry(embedded):
     settings = Settings(names=("smollm2-135m",), limits=Limits(slots=1, queue=0))
     with OnThread(embedded, settings) as running, httpx.Client(timeout=60) as client:
         with client.stream("POST", running.url + "/v1/chat/completions", json={**BODY, "stream": True}) as first:
-            next(first.iter_lines())
+            lines = first.iter_lines()
+            next(lines)
             refused = running.post(**BODY)
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
