@@ -126,6 +126,7 @@ def serve(
         socket = config.bind_socket()
     except SystemExit:
         raise UsageError(f"cannot listen on {host}:{port}: is the port in use?") from None
+    socket.listen(2048)  # whoever reads the line below may connect at once
     address, bound = socket.getsockname()[:2]
     console.note(f"{service.name} at http://{address}:{bound}/v1 (pid {os.getpid()}); Ctrl-C ends")
     server.run(sockets=[socket])
