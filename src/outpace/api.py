@@ -19,13 +19,14 @@ from outpace import models
 from outpace.constraint import GrammarCompiler
 from outpace.control import CostProfile
 from outpace.errors import UsageError, VocabularyMismatch
-from outpace.generation import Generation
+from outpace.generation import Generation, check_room
 from outpace.grammar import Grammar
+from outpace.opening import Opened, Opening
 from outpace.options import AUTO, Options, Plan, plan
 from outpace.registry import ENGINES
 from outpace.result import Result
 from outpace.text import Text
-from outpace.types import Observation, Target
+from outpace.types import Drafter, Observation, Target
 from outpace.vocabulary import compare
 
 Messages: TypeAlias = Sequence[Mapping[str, str]]
@@ -102,6 +103,7 @@ class Model:
         self.text = text
         self.draft = draft
         self.costs = CostProfile()
+        self._drafters: dict[str, Drafter] = {}
         self.load_seconds = load_seconds
         self._compile_grammar = GrammarCompiler(text, target.vocab_size, text.eos_ids | target.eos_ids)
 
@@ -214,6 +216,29 @@ class Model:
         """
         yield from self._choices(self._ids(prompt, raw, system), _wanted(options), observer)
 
+    def opening(
+        self,
+        prompt: str | Messages = (),
+        *,
+        ids: Sequence[int] | None = None,
+        raw: bool = False,
+        observer: Observer | None = None,
+        **options: Any,
+    ) -> Opening:
+        """Returns the `stream` of one choice before its prompt is prefilled, for a driver of many requests.
+
+        ids: the prompt as tokens, instead of as text. Raises what `stream` raises, less what only a prefill finds.
+        """
+        wanted = _wanted(options)
+        ids = tuple(self._ids(prompt, raw, None) if ids is None else ids)
+        check_room(ids, self.target)
+        plan = self._plan(wanted)
+        # One instance of a drafter serves all requests that name it, so that their drafts share its passes.
+        plan = replace(plan, drafter=self._drafters.setdefault(plan.drafter.name, plan.drafter))
+        return Opening(
+            self.target, ids, plan, wanted, lambda opened: self._begin(ids, plan, wanted, observer, opened)
+        )
+
     def _choices(self, ids: Sequence[int], wanted: Options, observer: Observer | None) -> Iterator[Generation]:
         first = self._generation(ids, wanted, observer)
         yield first
@@ -228,16 +253,27 @@ class Model:
         return plan(wanted, self.target, self.draft, self.costs, self.text.eos_ids, self._compile_grammar)
 
     def _generation(self, ids: Sequence[int], wanted: Options, observer: Observer | None) -> Generation:
+        return self._begin(ids, self._plan(wanted), wanted, observer)
+
+    def _begin(
+        self,
+        ids: Sequence[int],
+        plan: Plan,
+        wanted: Options,
+        observer: Observer | None,
+        opened: Opened | None = None,
+    ) -> Generation:
         return Generation(
             self.target,
             self.text,
             ids,
-            self._plan(wanted),
+            plan,
             max_tokens=wanted.max_tokens,
             stop=wanted.stop,
             logprobs=wanted.logprobs,
             observer=observer,
             load_seconds=self.load_seconds,
+            opened=opened,
         )
 
     def chat(self, system: str | None = None) -> Chat:

@@ -258,8 +258,8 @@ class MeasuredController:
 
     def observe(self, step: Step) -> None:
         drafted, accepted, seconds = step.drafted, step.accepted, step.seconds
-        rows = self._load * (1 + len(step.draft))
-        self._profile.observe(rows, seconds.score + seconds.verify)
+        rows = seconds.rows
+        self._profile.observe(rows, seconds.score + self._load * seconds.verify)
         # A model's first draft also pays for its prefill, which says nothing of later ones.
         if self._asked and (self._rounds or self._self_limiting):
             self._draft.observe(drafted, seconds.draft / self._profile.plain_seconds)

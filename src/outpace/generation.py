@@ -14,7 +14,7 @@ from outpace.processors import Adjuster
 from outpace.result import Chunk, Result, Seconds, without_laws
 from outpace.sampling import Sampler
 from outpace.text import Text, TextStream
-from outpace.types import UNGUIDED, Observation, Prompt, Step, Target
+from outpace.types import UNGUIDED, Context, Observation, Prompt, Step, Target, TargetSession
 
 
 class Ending:
@@ -46,9 +46,19 @@ class Ending:
         return pieces
 
 
+def check_room(ids: Sequence[int], target: Target) -> None:
+    """Raises ContextOverflow when the prompt leaves no room for a token."""
+    if len(ids) >= target.max_length:
+        raise ContextOverflow(
+            f"the prompt has {len(ids)} tokens and the context holds {target.max_length}: shorten the prompt "
+            "or set a larger context"
+        )
+
+
 class Generation(Iterator[Chunk]):
     """An iterator of Chunks, one a round. `result()` has the figures once it is exhausted; `close()` ends it early.
 
+    opened: what `target.open` returned for the prompt, if it was opened already; the generation closes it.
     on_end: called with the text when the generation has finished by itself.
     """
 
@@ -64,12 +74,9 @@ class Generation(Iterator[Chunk]):
         logprobs: int | None = None,
         observer: Callable[[Observation], None] | None,
         load_seconds: float,
+        opened: tuple[TargetSession, Context] | None = None,
     ) -> None:
-        if len(ids) >= target.max_length:
-            raise ContextOverflow(
-                f"the prompt has {len(ids)} tokens and the context holds {target.max_length}: shorten the prompt "
-                "or set a larger context"
-            )
+        check_room(ids, target)
         self.on_end: Callable[[str], None] | None = None
         self._target = target
         self.plan = plan
@@ -81,12 +88,17 @@ class Generation(Iterator[Chunk]):
         self._texts: list[str] = []
         self._decode_seconds = 0.0
         start = clock()
-        self.round = self._open(max_tokens, self._logprobs or observer)
+        self.round = self._open(max_tokens, self._logprobs or observer, opened)
         self._prefill_seconds = clock() - start
         self._drafting = self.round.drafting
         self._rounds = generate(self.round, target, plan.drafter)
 
-    def _open(self, max_tokens: int, observer: Callable[[Observation], None] | None) -> Round:
+    def _open(
+        self,
+        max_tokens: int,
+        observer: Callable[[Observation], None] | None,
+        opened: tuple[TargetSession, Context] | None,
+    ) -> Round:
         target, plan, prompt = self._target, self.plan, Prompt(self._ids)
         processors = () if plan.adjustments.idle else (Adjuster(plan.adjustments, len(self._ids)),)
 
@@ -103,7 +115,7 @@ class Generation(Iterator[Chunk]):
             )
 
         laws = sampler(True)
-        session, context = target.open(prompt, plan.drafter.taps)
+        session, context = opened or target.open(prompt, plan.drafter.taps)
         try:
             # Under a rule that shares noise the drafter draws with the target's own; else with a noise of its own.
             shared = plan.rule.shares_noise

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from outpace.result import TokenLogprob
 from outpace.types import Array, Observation, Step
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """An emitted token, its natural log-probability, and the likeliest tokens at its place, best first."""
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()
 
 
 def token_logprob(row: Array, token: int, count: int) -> TokenLogprob:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from outpace.logprobs import TokenLogprob
 from outpace.types import Draft, Step
 
 ACCEPTED, CORRECTION, BONUS, PLAIN = "accepted", "correction", "bonus", "plain"
@@ -35,6 +34,15 @@ def without_laws(step: Step) -> Step:
         return step
     bare = Draft(draft.tokens, draft.parents, (None,) * len(draft), draft.probes)
     return Step(bare, step.verdict, step.tokens, step.finish, step.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """An emitted token, its natural log-probability, and the likeliest tokens at its place, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,11 +189,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one round: drafting, the target's pass, and the verdict (laws, rule, commit, bookkeeping)."""
+    """Seconds of one round: drafting, the target's pass, and the verdict (laws, rule, commit, bookkeeping).
+
+    rows: of that pass, those of other requests in it included.
+    """
 
     draft: float = 0.0
     score: float = 0.0
     verify: float = 0.0
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,8 +88,9 @@ def test_requests_of_different_lengths_in_one_pass_write_their_own_texts(target)
     while active := [one for one in rounds if not one.finish]:
         drafts = propose(drafter, active)
         scores = target.score_many([(one.session, draft) for one, draft in zip(active, drafts, strict=True)])
+        rows = sum(1 + len(draft) for draft in drafts)
         for one, draft, score in zip(active, drafts, scores, strict=True):
-            one.advance(draft, score, 0.0, 0.0)
+            one.advance(draft, score, 0.0, 0.0, rows)
     for i, (ids, one) in enumerate(zip(prompts, rounds, strict=True)):
         assert one.committed == plain(target, ids, temperature=1.0, seed=i, max_tokens=20)
 

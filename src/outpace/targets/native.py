@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Generator, Sequence
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from outpace.errors import ContextOverflow, UsageError
 from outpace.native.weights import ModelConfig
 from outpace.targets.cache import Hidden, Prefix, PrefixStore
 from outpace.types import Context, Draft, Prompt, Scores, TargetSession, Verdict
+
+Opened = TypeVar("Opened")
 
 PREFILL_SLICE = 128
 """Tokens that are prefilled in one call; between calls Python looks for signals."""
@@ -63,10 +65,14 @@ class NativeSession:
             self._hidden = [np.concatenate(self._hidden)[:length]]
         self._last = last
 
+    def share(self) -> None:
+        """Makes what is cached now a prefix for other prompts."""
+        self._target._keep(self._native, self.taps, self._hidden)
+
     def close(self) -> None:
         """Gives the cache back; its tokens stay with the target for later prompts while there is room."""
         if not self._native.closed:
-            self._target._keep(self._native, self.taps, self._hidden)
+            self.share()
             self._native.close()
 
 
@@ -105,6 +111,20 @@ class NativeTarget:
         Raises ContextOverflow when the prompt is empty or does not fit, UsageError for ids or layers that the model
         does not have.
         """
+        return _drained(self._opening(prompt, taps))
+
+    def opening(
+        self, prompt: Prompt, taps: tuple[int, ...] = ()
+    ) -> Generator[int, None, tuple[NativeSession, Context]]:
+        """Yields the tokens cached so far, a slice of the prompt at a time; returns what `open` returns.
+
+        The prompt, less its last token, becomes a prefix at once: requests that begin alike share it while they run.
+        """
+        session, context = yield from self._opening(prompt, taps)
+        session.share()
+        return session, context
+
+    def _opening(self, prompt: Prompt, taps: tuple[int, ...]) -> Generator[int, None, tuple[NativeSession, Context]]:
         ids = prompt.ids
         self._check(ids, taps)
         hidden: list[Hidden] = []
@@ -115,10 +135,13 @@ class NativeTarget:
                 hidden.append(prefix.hidden[:reused])
             self._make_room((len(ids) - reused) // _native.page_positions + 1)
         try:
+            yield reused
             for start in range(reused, len(ids) - 1, PREFILL_SLICE):
-                rows = self.model.prefill(native, ids[start : min(start + PREFILL_SLICE, len(ids) - 1)], taps)
+                end = min(start + PREFILL_SLICE, len(ids) - 1)
+                rows = self.model.prefill(native, ids[start:end], taps)
                 if rows is not None:
                     hidden.append(rows)
+                yield end
         except BaseException:
             native.close()
             raise
@@ -221,3 +244,13 @@ class NativeTarget:
         """Gives up prefixes until `pages` more fit; open sessions are never touched. The caller holds the lock."""
         while len(self._prefixes) and self.model.pages_in_use + pages > self._page_limit:
             self._prefixes.drop_oldest()
+
+
+def _drained(opening: Generator[int, None, Opened]) -> Opened:
+    """Returns what a generator returns at its end."""
+    while True:
+        try:
+            next(opening)
+        except StopIteration as end:
+            opened: Opened = end.value
+            return opened

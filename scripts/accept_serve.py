@@ -1,0 +1,7 @@
+"""Serve: any OpenAI client, many at a time, and nothing that they can break."""
+
+from __future__ import annotations
+
+from serving import load
+
+LINES = [*load.LINES]

@@ -1,0 +1,1 @@
+"""Lines of the server: load, endurance, faults."""

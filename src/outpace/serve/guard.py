@@ -1,0 +1,75 @@
+"""What stands before the routes: the API key, and the size of bodies. Plain ASGI, so that streams pass untouched."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outpace.serve.errors import ApiError
+
+OPEN_PATHS = ("/health", "/ready", "/", "/plan")
+OPEN_FOLDER = "/web/"
+"""What needs no key: the page asks for it."""
+
+
+class Guard:
+    """Lets a request through, or answers it with OpenAI's error object."""
+
+    def __init__(self, app: ASGIApp, *, api_key: str | None, body_bytes: int) -> None:
+        self._app = app
+        self._key = None if api_key is None else f"Bearer {api_key}".encode()
+        self._most = body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        refusal = self._refusal(scope["path"], headers)
+        if refusal is not None:
+            await _answer(refusal, send)
+            return
+        try:
+            await self._app(scope, self._counted(receive), send)
+        except ApiError as error:  # from a body without a stated length that turned out too long
+            await _answer(error, send)
+
+    def _refusal(self, path: str, headers: dict[bytes, bytes]) -> ApiError | None:
+        if self._key is not None and path not in OPEN_PATHS and not path.startswith(OPEN_FOLDER):
+            given = headers.get(b"authorization", b"")
+            if not secrets.compare_digest(given, self._key):
+                return ApiError(
+                    401, "the API key is missing or wrong", kind="authentication_error", code="invalid_api_key"
+                )
+        length = headers.get(b"content-length", b"0")
+        return self._too_large() if length.isdigit() and int(length[:20]) > self._most else None
+
+    def _too_large(self) -> ApiError:
+        return ApiError(
+            413, f"the body is larger than {self._most} bytes, this server's limit", code="body_too_large"
+        )
+
+    def _counted(self, receive: Receive) -> Receive:
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            if message["type"] == "http.request":
+                seen += len(message.get("body", b""))
+                if seen > self._most:
+                    raise self._too_large()
+            return message
+
+        return counted
+
+
+async def _answer(error: ApiError, send: Send) -> None:
+    body = json.dumps(error.body()).encode()
+    headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,227 @@
+"""What a request may say. Fields that the server does not honour are refused by name, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+
+from outpace.serve.errors import ApiError
+
+Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+Stops: TypeAlias = str | Annotated[list[str], Field(max_length=16)] | None
+
+
+class Strict(BaseModel):
+    """Unknown fields are an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class TextPart(Strict):
+    type: Literal["text"]
+    text: str
+
+
+class Message(Strict):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+    name: str | None = None
+
+    def plain(self) -> dict[str, str]:
+        """Returns what a chat template reads."""
+        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return {"role": "system" if self.role == "developer" else self.role, "content": content}
+
+
+class StreamOptions(Strict):
+    include_usage: StrictBool = False
+
+
+class Speculation(Strict):
+    """How this request speculates; what is left out is automatic. off: decode plainly."""
+
+    drafter: str | None = None
+    draft_length: StrictInt | None = None
+    rule: str | None = None
+    off: StrictBool = False
+    trace: Annotated[StrictBool, Field(description="Say in each chunk how its tokens came.")] = False
+
+
+class Prediction(Strict):
+    """The answer as the caller expects it, drafted from (OpenAI's predicted outputs)."""
+
+    type: Literal["content"]
+    content: str | list[TextPart]
+
+
+class Sampling(Strict):
+    """What chat and text completions share."""
+
+    model: str
+    max_tokens: StrictInt | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
+    n: StrictInt | None = None
+    stop: Stops = None
+    seed: StrictInt | None = None
+    stream: StrictBool | None = None
+    stream_options: StreamOptions | None = None
+    presence_penalty: Number | None = None
+    frequency_penalty: Number | None = None
+    logit_bias: dict[str, Number] | None = None
+    user: str | None = None
+    top_k: StrictInt | None = None
+    min_p: Number | None = None
+    repetition_penalty: Number | None = None
+    min_tokens: StrictInt | None = None
+    ignore_eos: StrictBool | None = None
+    stop_token_ids: list[StrictInt] | None = None
+    banned_token_ids: list[StrictInt] | None = None
+    allowed_token_ids: list[StrictInt] | None = None
+    speculation: Speculation | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Returns the arguments of `Model.opening`; what was left out has the API's defaults."""
+        if self.stream_options is not None and not self.stream:
+            raise ApiError(400, "stream_options needs stream: true", param="stream_options")
+        wanted = {
+            "max_tokens": self.max_tokens,
+            "n": self.n,
+            "temperature": 1.0 if self.temperature is None else self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "logit_bias": _biases(self.logit_bias),
+            "banned": _tuple(self.banned_token_ids),
+            "allowed": _tuple(self.allowed_token_ids),
+            "seed": self.seed,
+            "stop": (self.stop,) if isinstance(self.stop, str) else _tuple(self.stop),
+            "stop_ids": _tuple(self.stop_token_ids),
+            "min_tokens": self.min_tokens,
+            "ignore_eos": self.ignore_eos,
+            **self._speculation(),
+        }
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    def _speculation(self) -> dict[str, Any]:
+        wanted = self.speculation or Speculation()
+        if wanted.off:
+            if wanted.drafter or wanted.draft_length:
+                raise ApiError(400, "speculation is off and names a drafter or a length", param="speculation")
+            return {"drafter": "none", "rule": wanted.rule}
+        return {"drafter": wanted.drafter, "draft_length": wanted.draft_length, "rule": wanted.rule}
+
+    @property
+    def traced(self) -> bool:
+        return self.speculation is not None and self.speculation.trace
+
+
+class ChatRequest(Sampling):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: StrictInt | None = None
+    logprobs: StrictBool | None = None
+    top_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
+    response_format: dict[str, Any] | None = None
+    prediction: Prediction | None = None
+
+    def options(self) -> dict[str, Any]:
+        options = super().options()
+        kind = (self.response_format or {}).get("type", "text")
+        if kind != "text":
+            message = f"response_format {kind!r:.40} is not supported: leave it out, or ask for text"
+            raise ApiError(400, message, param="response_format", code="unsupported_parameter")
+        if self.prediction is not None:
+            raise ApiError(400, "prediction is not supported", param="prediction", code="unsupported_parameter")
+        if self.max_completion_tokens is not None:
+            if self.max_tokens not in (None, self.max_completion_tokens):
+                raise ApiError(400, "max_tokens and max_completion_tokens differ", param="max_tokens")
+            options["max_tokens"] = self.max_completion_tokens
+        if self.logprobs:
+            options["logprobs"] = self.top_logprobs or 0
+        elif self.top_logprobs is not None:
+            raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
+        return options
+
+
+class CompletionRequest(Sampling):
+    """POST /v1/completions."""
+
+    prompt: str | list[str] | list[StrictInt] | list[list[StrictInt]]
+    logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
+
+    def options(self) -> dict[str, Any]:
+        options = super().options()
+        options.setdefault("max_tokens", 16)
+        if self.logprobs is not None:
+            options["logprobs"] = self.logprobs
+        return options
+
+    def prompts(self) -> list[str | list[int]]:
+        """Returns the prompts, each a text or token ids."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if not self.prompt:
+            raise ApiError(400, "prompt must hold at least one prompt, got an empty list", param="prompt")
+        tokens = [one for one in self.prompt if isinstance(one, int)]
+        return [tokens] if tokens else [one for one in self.prompt if not isinstance(one, int)]
+
+
+REFUSED = {
+    "tools": "this server calls no tools",
+    "tool_choice": "this server calls no tools",
+    "functions": "this server calls no functions",
+    "function_call": "this server calls no functions",
+    "parallel_tool_calls": "this server calls no tools",
+    "modalities": "this server answers in text only",
+    "audio": "this server answers in text only",
+    "web_search_options": "this server does not search the web",
+    "reasoning_effort": "the model has no reasoning levels",
+    "verbosity": "the model has no verbosity levels",
+    "service_tier": "this server has one tier",
+    "store": "this server stores nothing",
+    "metadata": "this server stores nothing",
+    "suffix": "this server does not fill in the middle",
+    "echo": "this server does not repeat the prompt",
+    "best_of": "this server returns every choice; use n",
+}
+"""Fields of OpenAI's API that are known and not honoured, with the reason."""
+
+HARMLESS = {"echo": False, "store": False, "service_tier": "auto", "best_of": 1, "tool_choice": "none"}
+"""Values with which a field asks for what the server does anyway."""
+
+
+def without_refused(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the body less the fields that ask for nothing. Raises ApiError for one that asks for more."""
+    kept = dict(body)
+    for name, reason in REFUSED.items():
+        if name not in kept:
+            continue
+        value = kept.pop(name)
+        if value is None or value == [] or (name in HARMLESS and value == HARMLESS[name]):
+            continue
+        raise ApiError(400, f"{name} is not supported: {reason}", param=name, code="unsupported_parameter")
+    return kept
+
+
+def _tuple(values: list[Any] | None) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _biases(given: dict[str, float] | None) -> dict[int, float] | None:
+    if given is None:
+        return None
+    found = {}
+    for token, bias in given.items():
+        if not token.isdecimal():
+            raise ApiError(400, f"logit_bias maps token ids to numbers, got {token!r}", param="logit_bias")
+        if not -100 <= bias <= 100:
+            raise ApiError(400, f"logit_bias must be in [-100, 100], got {bias:g}", param="logit_bias")
+        found[int(token)] = bias
+    return found
