@@ -39,16 +39,14 @@ class Round:
     def budget(self, load: int = 1) -> t.Budget:
         """Returns what may be drafted now: a draft of n tokens commits up to n + 1."""
         self.forced = self.guide.forced(self.committed, room := self.limit - len(self.committed) - 1)
-        plain = self.drafting is None or len(self.forced) > 0
-        return t.PLAIN if plain else self.controller.budget(load).clipped(room)
+        return t.PLAIN if self.drafting is None or self.forced.tokens else self.controller.budget(load).clipped(room)
 
     def advance(self, draft: t.Draft, scores: t.Scores, drafted: float, scored: float, rows: int = 0) -> t.Step:
         """Returns the Step that the scores decide. drafted, scored: seconds so far. rows: of a shared pass."""
         start, rows = clock(), rows or 1 + len(draft)
         laws = self.laws(scores, self.committed, draft)
         verdict = self.rule(draft, laws, self.noise(len(self.committed)))
-        tokens = verdict.tokens(draft)
-        for keep, token in enumerate(tokens, 1):  # the one cut, before cache, statistics and stream
+        for keep, token in enumerate(tokens := verdict.tokens(draft), 1):  # the one cut, before cache and stream
             self.finish = self.stop(token) or ("length" if len(self.committed) + keep >= self.limit else None)
             if self.finish:
                 verdict, tokens = verdict.cut(keep, draft), tokens[:keep]
@@ -58,7 +56,7 @@ class Round:
         if self.observer:
             self.observer(t.Observation(step, laws, scores, self.committed))
         self.committed.extend(tokens)
-        if not self.forced:  # which say nothing of the drafter
+        if not self.forced.tokens:  # which say nothing of the drafter
             self.controller.observe(step)
         if self.drafting:
             try:
@@ -84,9 +82,11 @@ def propose(drafter: t.Drafter, rounds: Sequence[Round], load: int = 0) -> list[
 
 def _ask(drafter: t.Drafter, budgets: Sequence[tuple[Round, t.Budget]]) -> list[t.Draft]:
     work = [(one.drafting, budget) for one, budget in budgets if one.drafting and budget.depth]
-    drafts = iter(drafter.propose_many(work)) if work else iter(())
-    fitted = ((next(drafts) if b.depth else t.EMPTY).fitting(b, one.vocab_size) for one, b in budgets)
-    return [one.forced or one.guide.fitted(d, one.committed, b) for d, (one, b) in zip(fitted, budgets, strict=True)]
+    proposed = iter(drafter.propose_many(work) if work else ())
+    return [
+        one.guide.fitted(next(proposed).fitting(b, one.vocab_size), one.committed, b) if b.depth else one.forced
+        for one, b in budgets
+    ]
 
 
 def generate(one: Round, target: t.Target, drafter: t.Drafter) -> Generator[t.Step, None, None]:

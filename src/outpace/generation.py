@@ -20,29 +20,40 @@ from outpace.types import UNGUIDED, Context, Observation, Prompt, Step, Target, 
 class Ending:
     """A request's `Stopper`; also keeps what each token added to the text.
 
-    endings: tokens that end it. In the text of the first `min_tokens` tokens no stop string is looked for.
+    endings: tokens that end it. In the text of the first `min_tokens` tokens no stop string is looked for. Without
+    one to look for, tokens become text when it is taken, not between two passes.
     """
 
     def __init__(self, stream: TextStream, endings: frozenset[int], min_tokens: int = 0) -> None:
         self._stream = stream
         self._endings = endings
         self._unsearched = min_tokens
-        self.pieces: list[str] = []
+        self._unread: list[int] = []
+        self._pieces: list[str] = []
 
     def __call__(self, token: int) -> str | None:
         if token in self._endings:
-            self.pieces.append("")
+            self._read()
+            self._pieces.append("")
             return "stop"
+        if not self._stream.has_stops:
+            self._unread.append(token)
+            return None
         piece, stopped = self._stream.feed(token, search=self._unsearched <= 0)
         self._unsearched -= 1
-        self.pieces.append(piece)
+        self._pieces.append(piece)
         return "stop" if stopped else None
+
+    def _read(self) -> None:
+        self._pieces += [self._stream.feed(token)[0] for token in self._unread]
+        self._unread.clear()
 
     def take(self, last: bool) -> tuple[str, ...]:
         """Returns the pieces since the last call; with `last`, what was held back joins the last of them."""
-        if last:
-            self.pieces[-1] += self._stream.finish()
-        pieces, self.pieces = tuple(self.pieces), []
+        self._read()
+        if last and self._pieces:
+            self._pieces[-1] += self._stream.finish()
+        pieces, self._pieces = tuple(self._pieces), []
         return pieces
 
 
@@ -164,9 +175,8 @@ class Generation(Iterator[Chunk]):
         except BaseException:
             self.close()
             raise
+        self._texts += self._ending.take(last=True)
         self._decode_seconds += clock() - start
-        if self._ending.pieces:
-            self._texts += self._ending.take(last=True)
         self._ended()
         return self.result()
 

@@ -51,6 +51,8 @@ MAX_VOCAB = (1 << 19) - 1
 
 _WEIGHT_BITS = 44
 _NOTHING = Before(())
+_FLOAT32 = np.dtype(np.float32)
+_SAMPLE, _DRAFT = int(Purpose.SAMPLE), int(Purpose.DRAFT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +301,9 @@ class Sampler:
 
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[RowLaw]:
         """Returns [N+1] laws: row 0 follows the last committed token, row i + 1 node i."""
-        rows: Sequence[Float32Array] = np.asarray(scores.logits, dtype=np.float32)  # type: ignore[assignment]
+        rows = scores.logits  # the native engine's are as they must be
+        if rows.dtype is not _FLOAT32:
+            rows = np.asarray(rows, dtype=np.float32)
         if self._sees_paths:
             return [
                 self._law(row, committed, [draft.tokens[i] for i in draft.path_to(node)], node)
@@ -307,11 +311,13 @@ class Sampler:
             ]
         core, count = self._core, len(committed)
         if not self.shares_noise:
-            return [RowLaw(core, row, Purpose.DRAFT, count, node) for node, row in enumerate(rows)]
-        places = [count]
-        for parent in draft.parents:
-            places.append(places[parent + 1] + 1)
-        return [RowLaw(core, row, Purpose.SAMPLE, place, 0) for row, place in zip(rows, places, strict=True)]
+            return [RowLaw(core, row, _DRAFT, count, node) for node, row in enumerate(rows)]
+        places, laws = [count], [RowLaw(core, rows[0], _SAMPLE, count, 0)]
+        for node, parent in enumerate(draft.parents):
+            place = places[parent + 1] + 1
+            places.append(place)
+            laws.append(RowLaw(core, rows[node + 1], _SAMPLE, place, 0))
+        return laws
 
     def draw_all(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[int]:
         """Returns [N+1] what `draw` of each law returns."""
@@ -327,11 +333,7 @@ class Sampler:
 
     def _law(self, row: Float32Array, committed: Sequence[int], path: Sequence[int], node: int) -> RowLaw:
         before = Before(committed, path) if self._sees_paths else _NOTHING
-        key = (
-            (Purpose.SAMPLE, len(committed) + len(path), 0)
-            if self.shares_noise
-            else (Purpose.DRAFT, len(committed), node + 1)
-        )
+        key = (_SAMPLE, len(committed) + len(path), 0) if self.shares_noise else (_DRAFT, len(committed), node + 1)
         if self._constraint is None:
             return RowLaw(self._core, row, *key, self._processors, before)
         return ConstrainedLaw(self._constraint, self.params.greedy, self._core, row, *key, self._processors, before)

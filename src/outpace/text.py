@@ -207,12 +207,15 @@ class Detokeniser:
 
 
 class TextStream:
-    """The text of one generation, token by token: never half a character, never part of a stop string."""
+    """The text of one generation, token by token: never half a character, never part of a stop string.
+
+    has_stops: whether there is a stop string to look for.
+    """
 
     def __init__(self, text: Text, stops: Sequence[str] = ()) -> None:
         self._detokeniser = text.detokeniser()
         self._scanner = StopScanner(stops)
-        self._has_stops = bool(stops)
+        self.has_stops = bool(stops)
         self.stopped = False
 
     def feed(self, token: int, *, search: bool = True) -> tuple[str, bool]:
@@ -221,7 +224,7 @@ class TextStream:
         search: off for the first tokens of a text, which no stop string may end.
         """
         new = self._detokeniser.feed_one(token)
-        return self._scan(new) if search and self._has_stops else (new, False)
+        return self._scan(new) if search and self.has_stops else (new, False)
 
     def finish(self) -> str:
         """Returns the text that was held back, now that no token follows."""

@@ -178,7 +178,9 @@ class Verdict:
 
     def tokens(self, draft: Draft) -> tuple[int, ...]:
         """Returns what this verdict commits: the accepted tokens and the next one."""
-        return (*(draft.tokens[node] for node in self.path), self.next_token)
+        if not self.path:
+            return (self.next_token,)
+        return (*[draft.tokens[node] for node in self.path], self.next_token)
 
     def cut(self, keep: int, draft: Draft) -> Verdict:
         """Returns the verdict of the step's first `keep` >= 1 tokens: the last kept one becomes `next_token`."""

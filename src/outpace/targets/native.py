@@ -158,7 +158,7 @@ class NativeTarget:
             "Sequence[tuple[NativeSession, Draft]]", work
         )  # sessions are scored by the target that opened them
         taps = own[0][0].taps if own else ()
-        mixed = any(session.taps != taps for session, _ in own)
+        mixed = len(own) > 1 and any(session.taps != taps for session, _ in own)
         if mixed:
             taps = tuple(sorted({layer for session, _ in own for layer in session.taps}))
         try:
