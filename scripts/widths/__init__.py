@@ -1,0 +1,1 @@
+"""The lines of `accept.py widths`."""
