@@ -11,6 +11,7 @@
 #include "matrix.h"
 #include "measure.h"
 #include "threads.h"
+#include "weight_rounding.h"
 
 namespace outpace {
 
@@ -67,6 +68,21 @@ static NumpyFloats multiply(const Matrix& w, const Table& x, const std::string& 
   return as_array(out, 0, {size_t(rows), size_t(w.rows)});
 }
 
+static nb::object round_rows(const Bytes& rows, const std::string& from, const std::string& to) {
+  const Format source = format_named(from), target = format_named(to);
+  const size_t weight_bytes = size_t(format_info(source).file_bytes);
+  if (rows.size() % weight_bytes != 0)
+    throw std::invalid_argument("weights of " + from + " take " + std::to_string(weight_bytes) + " bytes each, got " +
+                                std::to_string(rows.size()));
+  auto* const blocks = new std::vector<uint8_t>();
+  nb::capsule owner(blocks, [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
+  {
+    const nb::gil_scoped_release release;
+    *blocks = round_weights(source, rows.data(), rows.size() / weight_bytes, target);
+  }
+  return nb::cast(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(blocks->data(), {blocks->size()}, owner));
+}
+
 static size_t packed_bytes(const std::string& format, int rows, int cols) {
   const FormatInfo& info = format_info(format_named(format));
   if (rows < 1 || cols < 1 || cols % info.block != 0)
@@ -119,6 +135,8 @@ void bind_matrix(nanobind::module_& module) {
 
   module.attr("panel_rows") = kPanelRows;
   module.def("formats", &formats, "Returns name -> (weights of a block, its bytes in a file) of every weight format.");
+  module.def("round_weights", &round_rows, "weights"_a, "source"_a, "target"_a,
+             "Returns the bytes of dense weights rounded to Q8_0 or Q4_0, as a file would hold them.");
   module.def("packed_bytes", &packed_bytes, "format"_a, "rows"_a, "cols"_a, "Returns the bytes of a packed matrix.");
   module.def(
       "kernels",

@@ -44,6 +44,12 @@ def real_draft() -> Path:
 
 
 @pytest.fixture(scope="session")
+def gemma3() -> Path:
+    """A real Gemma 3, of windows and a SentencePiece vocabulary."""
+    return _cached("gemma3-270m")
+
+
+@pytest.fixture(scope="session")
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A two-layer Llama in f32 with 320 tokens."""
     return tiny_model(tmp_path_factory.mktemp("tiny") / "llama.gguf")

@@ -31,11 +31,12 @@ def of(target: NativeTarget, work: Work) -> list[tuple[Floats, Floats]]:
     return [(logits.copy(), hidden.copy()) for logits, hidden in target.model.score(work, taps)]
 
 
-def measure(name: str) -> Iterator[Outcome]:
+def measure(name: str, length: int = 300) -> Iterator[Outcome]:
+    """Yields whether the last rows after `length` tokens are the same bits in every company."""
     model = load(name)
     target = model.target
-    text = model.text.encode(max((p for _, p in prompts()), key=len), special=False)[: 300 + ROWS]
-    ids, tail = text[:300], text[300:]
+    text = model.text.encode(max((p for _, p in prompts()), key=len), special=False)[: length + ROWS]
+    ids, tail = text[:length], text[length:]
     chain = list(range(-1, ROWS - 2))
     want = scored(target, ids, tail, len(ids))
 

@@ -47,6 +47,7 @@ def load(
     device: str | None = None,
     dtype: str | None = None,
     trust_remote_code: bool = False,
+    pack: str | None = None,
 ) -> Model:
     """Returns the model, ready to generate.
 
@@ -55,7 +56,8 @@ def load(
     context: room for prompt and answer in tokens; None = the model's own, at most 8,192. engine: "native", or "torch"
     for any model of transformers in a folder. draft_engine: of the draft, by default the target's. Of torch alone:
     device "cpu", "cuda" or "cuda:N", None = a GPU where there is one; dtype "float32", "bfloat16" or "float16",
-    None = as stored; trust_remote_code runs code that comes with the model.
+    None = as stored; trust_remote_code runs code that comes with the model. pack, of the target on the native engine:
+    "q4" or "q8" rounds weights in F32, F16 or BF16 to 4.5 or 8.5 bits each, and the model's name says so.
     Raises ModelNotFound, ModelError (VocabularyMismatch when the draft's tokens are not the target's) or UsageError.
     """
     start = clock()
@@ -65,11 +67,15 @@ def load(
     settings = {name: value for name, value in given.items() if value}
     if settings and engine == draft_engine == "native":
         raise UsageError(f"{next(iter(settings))} is for engine 'torch', got engine 'native': leave one of them out")
-    scorer, text = _load(target, engine, threads, context, settings)
+    if pack is not None and engine != "native":
+        raise UsageError(f"pack is for engine 'native', got engine {engine!r}: leave one of them out")
+    held = {} if pack is None else {"pack": pack}
+    scorer, text = _load(target, engine, threads, context, held if engine == "native" else settings)
     if draft is None:
         return Model(scorer, text, load_seconds=clock() - start)
     # A draft of a shorter context drafts until the text outgrows it.
-    helper, helper_text = _load(draft, draft_engine, threads, context, settings, clip=True)
+    drafting = {} if draft_engine == "native" else settings
+    helper, helper_text = _load(draft, draft_engine, threads, context, drafting, clip=True)
     comparison = compare(text.vocabulary, helper_text.vocabulary)
     if not comparison.usable:
         raise VocabularyMismatch(f"{helper.name} cannot draft for {scorer.name}: {comparison}")
@@ -87,8 +93,7 @@ def _load(
 ) -> tuple[Target, Text]:
     load_with = ENGINES.get(engine)
     path = models.resolve(os.fspath(name))
-    more = {} if engine == "native" else settings
-    loaded: tuple[Target, Text] = load_with(path, threads, context, clip=clip, **more)
+    loaded: tuple[Target, Text] = load_with(path, threads, context, clip=clip, **settings)
     return loaded
 
 

@@ -11,10 +11,13 @@ from outpace.tokenizer import token_model_from_folder
 from outpace.types import Target
 
 
-def load_native(path: Path, threads: int | None, context: int | None, *, clip: bool = False) -> tuple[Target, Text]:
+def load_native(
+    path: Path, threads: int | None, context: int | None, *, clip: bool = False, pack: str | None = None
+) -> tuple[Target, Text]:
     """Returns the model on the C++ engine. Raises OutpaceError where that was not built, ModelError, UsageError.
 
-    clip: a context beyond what the model was made for is cut to that, instead of refused.
+    clip: a context beyond what the model was made for is cut to that, instead of refused. pack: "q4" or "q8" rounds
+    weights that are not quantised.
     """
     try:
         from outpace.native import loading
@@ -27,7 +30,7 @@ def load_native(path: Path, threads: int | None, context: int | None, *, clip: b
         text = Text.from_weights(file)
         if clip and context is not None:
             context = min(context, file.config.context_length)
-        return loading.load_native(file, threads=threads, context=context), text
+        return loading.load_native(file, threads=threads, context=context, pack=pack), text
 
 
 def load_torch(

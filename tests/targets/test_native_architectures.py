@@ -128,3 +128,21 @@ def test_a_pass_of_one_row_reads_the_experts_it_uses(tmp_path: Path) -> None:
     unread = shape.layers * 3 * shape.ffn * shape.hidden * 4 * (shape.experts - shape.experts_used)
     embedding = shape.vocab_size * shape.hidden * 4
     assert model.weight_bytes - model.pass_bytes == unread + embedding
+
+
+@pytest.mark.real
+def test_a_real_gemma_keeps_its_bits_past_its_window(gemma3: Path) -> None:
+    ids = np.random.default_rng(0).integers(1000, 200_000, 560).tolist()
+    tail = ids[545:]
+    chain = list(range(-1, len(tail) - 2))
+
+    def scored(target: NativeTarget, piece: int) -> np.ndarray:
+        session = target.model.open()
+        for at in range(0, 545, piece):
+            target.model.prefill(session, ids[at : min(at + piece, 545)])
+        return target.model.score([(session, tail, chain)])[0][0].copy()
+
+    expected = scored(load_native(gemma3, threads=2, context=1024), 200)
+    assert np.array_equal(scored(load_native(gemma3, threads=1, context=1024), 64), expected)
+    for kernel in set(_native.kernels()) - {"portable"}:
+        assert np.array_equal(scored(load_native(gemma3, context=1024, kernel=kernel), 545), expected), kernel

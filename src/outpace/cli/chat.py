@@ -53,6 +53,7 @@ def chat(
     draft_engine: options.DraftEngine = "auto",
     device: options.Device = None,
     dtype: options.Dtype = None,
+    pack: options.Pack = None,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Hold a conversation; each turn reuses the cache of those before it.
@@ -81,7 +82,7 @@ def chat(
         "ignore_eos": ignore_eos,
         "min_tokens": min_tokens,
     }
-    run_on = options.EngineChoice(engine, draft_engine, device, dtype, trust_remote_code)
+    run_on = options.EngineChoice(engine, draft_engine, device, dtype, trust_remote_code, pack)
     loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on)
     loaded.check(**settings)
     _converse(loaded.chat(system), settings, show_draft)

@@ -145,6 +145,7 @@ def generate(
     draft_engine: options.DraftEngine = "auto",
     device: options.Device = None,
     dtype: options.Dtype = None,
+    pack: options.Pack = None,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Answer a prompt.
@@ -182,7 +183,7 @@ def generate(
     show.check(speculation=settings["drafter"] != "none" and draft_length != 0)
     show.check_choices(n, logprobs)
     request = Request(read_prompt(prompt), settings)
-    run_on = options.EngineChoice(engine, draft_engine, device, dtype, trust_remote_code)
+    run_on = options.EngineChoice(engine, draft_engine, device, dtype, trust_remote_code, pack)
     loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on)
     if compare:
         _compare(loaded, request, show)

@@ -101,6 +101,16 @@ Dtype: TypeAlias = Annotated[
         help="Of engine torch: float32, bfloat16 or float16.",
     ),
 ]
+Pack: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--pack",
+        metavar="BITS",
+        rich_help_panel=ENGINE,
+        show_default="as stored",
+        help="Of engine native: q4 or q8, to round weights in F32, F16 or BF16.",
+    ),
+]
 TrustRemoteCode: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -435,6 +445,7 @@ class EngineChoice:
     device: str | None = None
     dtype: str | None = None
     trust_remote_code: bool = False
+    pack: str | None = None
 
     @property
     def given(self) -> dict[str, Any]:

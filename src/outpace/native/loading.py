@@ -17,6 +17,7 @@ from outpace.native.architecture import expected_tensors
 from outpace.native.architectures import ARCHITECTURES, SUPPORTED
 from outpace.native.gguf import open_gguf
 from outpace.native.machine import available_memory, usable_cores
+from outpace.native.packing import held_formats, rounded
 from outpace.native.safetensors import open_safetensors
 from outpace.native.weights import ModelConfig, TensorInfo, WeightFile
 from outpace.targets.native import NativeTarget
@@ -38,19 +39,21 @@ def load_native(
     threads: int | None = None,
     context: int | None = None,
     kernel: str | None = None,
+    pack: str | None = None,
 ) -> NativeTarget:
     """Returns the model of a file, packed and ready.
 
     source: a GGUF file, a folder with safetensors and config.json, or an opened file, which stays open. threads: of
     every pass, by default one a core. context: positions that a session may hold, by default those that the model was
-    trained for, at most 8,192. kernel: one of `outpace doctor`'s instruction sets, by default the best.
+    trained for, at most 8,192. kernel: one of `outpace doctor`'s instruction sets, by default the best. pack: "q4" or
+    "q8" rounds weights in F32, F16 or BF16 to 4.5 or 8.5 bits; the name of the target says so.
 
     Raises ModelNotFound, BadModelFile, Unsupported, TooLarge (before anything is read, with the figures), UsageError.
     """
     if isinstance(source, (str, Path)):
         with closing(open_weights(Path(source))) as file:
-            return _load(file, threads, context, kernel)
-    return _load(source, threads, context, kernel)
+            return _load(file, threads, context, kernel, pack)
+    return _load(source, threads, context, kernel, pack)
 
 
 def open_weights(path: Path) -> WeightFile:
@@ -58,21 +61,24 @@ def open_weights(path: Path) -> WeightFile:
     return open_safetensors(path) if path.is_dir() else open_gguf(path)
 
 
-def _load(file: WeightFile, threads: int | None, context: int | None, kernel: str | None) -> NativeTarget:
+def _load(
+    file: WeightFile, threads: int | None, context: int | None, kernel: str | None, pack: str | None
+) -> NativeTarget:
     config = file.config
     threads = usable_cores() if threads is None else threads
     if not 1 <= threads <= 1024:
         raise UsageError(f"threads must be in [1, 1024], got {threads}")
     context = chosen_context(config, context)
     check_supported(file)
-    check_memory(file, context)
+    formats = held_formats(file, pack)
+    check_memory(file, context, formats)
     try:
         _native.chosen_kernel(kernel or "")
     except ValueError as error:
         raise UsageError(str(error)) from None
-    tensors, embedding = _pack(file, threads)
+    tensors, embedding = _pack(file, threads, formats)
     model = _native.Model(config, tensors, embedding, context, threads, kernel or "")
-    return NativeTarget(model, config, name=file.path.stem)
+    return NativeTarget(model, config, name=f"{file.path.stem} packed to {pack}" if pack else file.path.stem)
 
 
 def chosen_context(config: ModelConfig, context: int | None) -> int:
@@ -111,14 +117,18 @@ def check_supported(file: WeightFile) -> None:
             raise Unsupported(f"{file.path}: the vector {name!r} is stored as {info.format}; F32 would work")
 
 
-def memory_needed(file: WeightFile, context: int) -> dict[str, int]:
-    """Returns the bytes of weights, of a full context's keys and values, and of working memory."""
+def memory_needed(file: WeightFile, context: int, formats: Mapping[str, str] | None = None) -> dict[str, int]:
+    """Returns the bytes of weights, of a full context's keys and values, and of working memory.
+
+    formats: in which matrices are held, by default those of the file.
+    """
+    formats = held_formats(file, None) if formats is None else formats
     config = file.config
     weights = 0
     for name, _, _ in expected_tensors(config):
         info = file.tensors[name]
         looked_up = name == "token_embd.weight" and not config.tied
-        weights += info.nbytes if looked_up else _native.packed_bytes(info.format, info.rows, info.cols)
+        weights += info.nbytes if looked_up else _native.packed_bytes(formats[name], info.rows, info.cols)
     pages = -(-context // _native.page_positions)
     cache = pages * _native.page_positions * config.layers * 2 * config.kv_heads * config.head_dim * 2
     return {"weights": weights, "cache": cache, "scratch": scratch_bytes(config)}
@@ -133,10 +143,10 @@ def scratch_bytes(config: ModelConfig) -> int:
     return _BLOCK_ROWS * (4 * floats + 7 * activations) + 16 * 4 * config.vocab_size
 
 
-def check_memory(file: WeightFile, context: int) -> None:
+def check_memory(file: WeightFile, context: int, formats: Mapping[str, str] | None = None) -> None:
     """Raises TooLarge when the model and a full context would not fit in the memory that is available."""
     available = available_memory()
-    needed = memory_needed(file, context)
+    needed = memory_needed(file, context, formats)
     total = sum(needed.values())
     if available is not None and total > available:
         parts = ", ".join(f"{size / 1e6:,.0f} MB {what}" for what, size in needed.items())
@@ -147,7 +157,7 @@ def check_memory(file: WeightFile, context: int) -> None:
 
 
 def _pack(
-    file: WeightFile, threads: int
+    file: WeightFile, threads: int, formats: Mapping[str, str]
 ) -> tuple[dict[str, _native.Matrix | NDArray[np.float32]], _native.FileRows | None]:
     """Returns the tensors for the engine, and an untied embedding: it is only looked up, so it stays as it is."""
     config = file.config
@@ -162,7 +172,7 @@ def _pack(
         elif rows == 1:
             tensors[name] = _vector(file, info)
         else:
-            matrix = _native.Matrix(info.format, rows, cols)
+            matrix = _native.Matrix(formats[name], rows, cols)
             tensors[name] = matrix
             matrices.append((name, matrix))
 
@@ -170,7 +180,7 @@ def _pack(
         name, into, first, count = job
         chunk = file.read(name, first, count)
         if isinstance(into, _native.Matrix):
-            into.pack(first, chunk)
+            into.pack(first, rounded(file, name, chunk, formats[name]))
         else:
             into.put(first, chunk)
 
