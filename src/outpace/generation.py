@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter as clock
+from typing import Any
 
 from outpace.decode import Round, generate
 from outpace.errors import ContextOverflow
@@ -49,6 +50,7 @@ class Ending:
 class Generation(Iterator[Chunk]):
     """An iterator of Chunks, one a round. `result()` has the figures once it is exhausted; `close()` ends it early.
 
+    source: what an encoder reads; None for a decoder alone.
     on_end: called with the text when the generation has finished by itself.
     """
 
@@ -64,6 +66,7 @@ class Generation(Iterator[Chunk]):
         logprobs: int | None = None,
         observer: Callable[[Observation], None] | None,
         load_seconds: float,
+        source: Any = None,
     ) -> None:
         if len(ids) >= target.max_length:
             raise ContextOverflow(
@@ -74,6 +77,7 @@ class Generation(Iterator[Chunk]):
         self._target = target
         self.plan = plan
         self._ids = tuple(ids)
+        self._source = source
         self._load_seconds = load_seconds
         self._ending = Ending(text.stream(stop), plan.endings, plan.adjustments.min_tokens)
         self._logprobs = None if logprobs is None else LogprobObserver(logprobs, observer)
@@ -87,7 +91,7 @@ class Generation(Iterator[Chunk]):
         self._rounds = generate(self.round, target, plan.drafter)
 
     def _open(self, max_tokens: int, observer: Callable[[Observation], None] | None) -> Round:
-        target, plan, prompt = self._target, self.plan, Prompt(self._ids)
+        target, plan, prompt = self._target, self.plan, Prompt(self._ids, self._source)
         processors = () if plan.adjustments.idle else (Adjuster(plan.adjustments, len(self._ids)),)
 
         constraint = plan.grammar.start(len(self._ids), plan.forced) if plan.grammar else None

@@ -81,6 +81,17 @@ DraftEngine: TypeAlias = Annotated[
         "--draft-engine", metavar="NAME", rich_help_panel=ENGINE, show_default="--engine", help="Of the draft model."
     ),
 ]
+Translate: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--translate",
+        metavar="HOW",
+        rich_help_panel=SPECULATION,
+        show_default="off",
+        help="How a --draft of another vocabulary drafts: token (its law over the tokens that both have) or string "
+        "(what it writes, tokenised anew).",
+    ),
+]
 Device: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -432,6 +443,7 @@ class EngineChoice:
 
     engine: str = "auto"
     draft_engine: str = "auto"
+    translate: str | None = None
     device: str | None = None
     dtype: str | None = None
     trust_remote_code: bool = False
