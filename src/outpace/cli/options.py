@@ -137,8 +137,8 @@ Drafter: TypeAlias = Annotated[
         "--drafter",
         metavar="NAME",
         rich_help_panel=SPECULATION,
-        help="Who proposes the next tokens: auto, ngram (what followed the same words earlier), model (see --draft), "
-        "or none (plain decoding).",
+        help="Who proposes the next tokens: auto, ngram (what followed the same words earlier), unigram or bigram "
+        "(counts of tokens), model (see --draft), translate (see --translate), or none (plain decoding).",
     ),
 ]
 DraftLength: TypeAlias = Annotated[
