@@ -250,14 +250,16 @@ def start(
     stop: Callable[[int], str | None] | None = None,
     observer: Callable[[Observation], None] | None = None,
     adjustments: Adjustments | None = None,
+    source: Any = None,
 ) -> Round:
     """Returns a request, ready for its first round."""
     processors = () if adjustments is None else (Adjuster(adjustments, len(prompt)),)
     params = SamplingParams(temperature=temperature, seed=seed)
     shares_noise = RULES[rule].shares_noise
-    session, context = target.open(Prompt(tuple(prompt)))
+    asked = Prompt(tuple(prompt), source)
+    session, context = target.open(asked)
     draft_laws = Sampler(params, seed, choice, shares_noise=shares_noise, processors=processors)
-    drafting = drafter.open(Prompt(tuple(prompt)), context, draft_laws)
+    drafting = drafter.open(asked, context, draft_laws)
     return Round(
         session=session,
         drafting=drafting,

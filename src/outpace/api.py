@@ -26,6 +26,7 @@ from outpace.options import AUTO, Options, Plan, plan
 from outpace.registry import ENGINES
 from outpace.result import Result
 from outpace.text import Text
+from outpace.translating import translated
 from outpace.types import Drafter, Observation, Target
 from outpace.vocabulary import compare
 
@@ -44,6 +45,7 @@ def load(
     context: int | None = None,
     engine: str = AUTO,
     draft_engine: str = AUTO,
+    translate: str | None = None,
     device: str | None = None,
     dtype: str | None = None,
     trust_remote_code: bool = False,
@@ -54,7 +56,8 @@ def load(
     target, draft: a catalogue name, a GGUF file, a folder with safetensors and config.json, or a Hugging Face id;
     the draft is a smaller model of the same vocabulary. threads: None = the cores this process may use.
     context: room for prompt and answer in tokens; None = the model's own, at most 8,192. engine: "native", or "torch"
-    for any model of transformers in a folder. draft_engine: of the draft, by default the target's. Of torch alone:
+    for any model of transformers in a folder. draft_engine: of the draft, by default the target's. translate: how a
+    draft of another vocabulary drafts, "token" by token or "string" by string; None refuses it. Of torch alone:
     device "cpu", "cuda" or "cuda:N", None = a GPU where there is one; dtype "float32", "bfloat16" or "float16",
     None = as stored; trust_remote_code runs code that comes with the model. pack, of the target on the native engine:
     "q4" or "q8" rounds weights in F32, F16 or BF16 to 4.5 or 8.5 bits each, and the model's name says so.
@@ -77,8 +80,12 @@ def load(
     drafting = {} if draft_engine == "native" else settings
     helper, helper_text = _load(draft, draft_engine, threads, context, drafting, clip=True)
     comparison = compare(text.vocabulary, helper_text.vocabulary)
-    if not comparison.usable:
-        raise VocabularyMismatch(f"{helper.name} cannot draft for {scorer.name}: {comparison}")
+    if translate is not None:
+        helper = translated(scorer, text, helper, helper_text, translate)
+    elif not comparison.usable:
+        raise VocabularyMismatch(
+            f"{helper.name} cannot draft for {scorer.name}: {comparison}; translate='token' or 'string' lets it"
+        )
     return Model(scorer, text, helper, load_seconds=clock() - start)
 
 
@@ -234,6 +241,8 @@ class Model:
 
         ids: the prompt as tokens, instead of as text. Raises what `stream` raises, less what only a prefill finds.
         """
+        if getattr(self.target, "start_ids", None) is not None:
+            raise UsageError(f"{self.target.name} has an encoder: it answers one request at a time, with `stream`")
         wanted = _wanted(options)
         ids = tuple(self._ids(prompt, raw, None) if ids is None else ids)
         check_room(ids, self.target)
@@ -257,8 +266,36 @@ class Model:
     def _plan(self, wanted: Options) -> Plan:
         return plan(wanted, self.target, self.draft, self.costs, self.text.eos_ids, self._compile_grammar)
 
-    def _generation(self, ids: Sequence[int], wanted: Options, observer: Observer | None) -> Generation:
-        return self._begin(ids, self._plan(wanted), wanted, observer)
+    def transcription(
+        self,
+        audio: str | os.PathLike[str],
+        *,
+        language: str = "en",
+        task: str = "transcribe",
+        observer: Observer | None = None,
+        **options: Any,
+    ) -> Generation:
+        """Returns an iterator of Chunks of what a WAV file of at most 30 seconds says; for Whisper on engine torch.
+
+        language: as Whisper abbreviates it. task: "transcribe", or "translate" into English. options: as of `stream`.
+        Raises UsageError for another model and for audio that cannot be read.
+        """
+        listening: Any = self.target
+        if not getattr(listening, "takes_features", False) or listening.folder is None:
+            raise UsageError(f"{listening.name} hears nothing: audio needs a folder of Whisper and engine 'torch'")
+        from outpace.hf.speech import features, read_wav
+
+        start = listening.speech_start(language, task)
+        wanted = _wanted({"banned": listening.withheld, "min_tokens": 1} | options)
+        return self._generation(start, wanted, observer, features(read_wav(audio), listening.folder))
+
+    def _generation(
+        self, ids: Sequence[int], wanted: Options, observer: Observer | None, source: Any = None
+    ) -> Generation:
+        start = getattr(self.target, "start_ids", None)
+        if start is not None and source is None:  # an encoder reads the prompt, and the decoder begins anew
+            ids, source = start, tuple(ids)
+        return self._begin(ids, self._plan(wanted), wanted, observer, source=source)
 
     def _begin(
         self,
@@ -267,6 +304,7 @@ class Model:
         wanted: Options,
         observer: Observer | None,
         opened: Opened | None = None,
+        source: Any = None,
     ) -> Generation:
         return Generation(
             self.target,
@@ -279,6 +317,7 @@ class Model:
             observer=observer,
             load_seconds=self.load_seconds,
             opened=opened,
+            source=source,
         )
 
     def chat(self, system: str | None = None) -> Chat:
@@ -286,6 +325,12 @@ class Model:
         return Chat(self, system)
 
     def _ids(self, prompt: str | Messages, raw: bool, system: str | None) -> list[int]:
+        if hasattr(self.target, "start_ids"):
+            if not isinstance(prompt, str) or system is not None:
+                raise UsageError(
+                    f"{self.target.name} is an encoder-decoder: its prompt is one text, not a conversation"
+                )
+            return self.text.source(prompt)
         if raw:
             if not isinstance(prompt, str) or system is not None:
                 raise UsageError("a raw prompt is one text without a system message: leave out raw, or system")

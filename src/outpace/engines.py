@@ -53,6 +53,7 @@ def load_torch(
             "outpace models export MODEL DIR makes one"
         )
     try:
+        from outpace.hf.answers import AnswerText
         from outpace.targets import torch_loading
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "transformers"):
@@ -61,4 +62,5 @@ def load_torch(
     target = torch_loading.load_torch(
         path, threads=threads, context=context, clip=clip, device=device, dtype=dtype, trust=trust_remote_code
     )
-    return target, Text(token_model_from_folder(path), target.eos_ids)
+    kind = AnswerText if hasattr(target, "start_ids") else Text
+    return target, kind(token_model_from_folder(path), target.eos_ids)

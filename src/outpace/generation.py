@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter as clock
+from typing import Any
 
 from outpace.decode import Round, generate
 from outpace.errors import ContextOverflow
@@ -70,6 +71,7 @@ class Generation(Iterator[Chunk]):
     """An iterator of Chunks, one a round. `result()` has the figures once it is exhausted; `close()` ends it early.
 
     opened: what `target.open` returned for the prompt, if it was opened already; the generation closes it.
+    source: what an encoder reads; None for a decoder alone.
     on_end: called with the text when the generation has finished by itself.
     """
 
@@ -86,12 +88,14 @@ class Generation(Iterator[Chunk]):
         observer: Callable[[Observation], None] | None,
         load_seconds: float,
         opened: tuple[TargetSession, Context] | None = None,
+        source: Any = None,
     ) -> None:
         check_room(ids, target)
         self.on_end: Callable[[str], None] | None = None
         self._target = target
         self.plan = plan
         self._ids = tuple(ids)
+        self._source = source
         self._load_seconds = load_seconds
         self._ending = Ending(text.stream(stop), plan.endings, plan.adjustments.min_tokens)
         self._logprobs = None if logprobs is None else LogprobObserver(logprobs, observer)
@@ -110,7 +114,7 @@ class Generation(Iterator[Chunk]):
         observer: Callable[[Observation], None] | None,
         opened: tuple[TargetSession, Context] | None,
     ) -> Round:
-        target, plan, prompt = self._target, self.plan, Prompt(self._ids)
+        target, plan, prompt = self._target, self.plan, Prompt(self._ids, self._source)
         processors = () if plan.adjustments.idle else (Adjuster(plan.adjustments, len(self._ids)),)
 
         constraint = plan.grammar.start(len(self._ids), plan.forced) if plan.grammar else None

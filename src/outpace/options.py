@@ -198,7 +198,7 @@ def _choice(options: Options, draft: Target | None) -> tuple[str, str]:
     if options.drafter != AUTO:
         return options.drafter, "as asked"
     if draft is not None:
-        return "model", f"drafts by {draft.name}"
+        return getattr(draft, "drafter", "model"), f"drafts by {draft.name}"
     return "ngram", "automatic, no draft model given"
 
 

@@ -52,6 +52,9 @@ DRAFTERS = Registry(
         "none": "outpace.drafters.none:make",
         "ngram": "outpace.drafters.ngram:make",
         "model": "outpace.drafters.model:make",
+        "unigram": "outpace.drafters.bigram:make_unigram",
+        "bigram": "outpace.drafters.bigram:make",
+        "translate": "outpace.drafters.translate:make",
     },
 )
 """Callables (target, draft) -> Drafter, where `draft` is a loaded smaller Target or None."""

@@ -41,6 +41,7 @@ class Text:
         self._piece_bytes = model.piece
         self.vocabulary: Vocabulary = model.vocabulary
         self.prefix = model.prefix
+        self._suffix = model.suffix
         self.eos_ids = eos_ids | model.eos_ids
         self._template_source = model.template
         self._template: ChatTemplate | None = None
@@ -75,6 +76,10 @@ class Text:
         Raises UsageError for text that is not Unicode (half of a surrogate pair).
         """
         return self._with_prefix(self._cut(text, self._special if special else self._user_defined))
+
+    def source(self, text: str) -> list[int]:
+        """Returns the ids that an encoder reads, with what the tokenizer itself puts before and after a text."""
+        return [*self.encode(text, special=False), *self._suffix]
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
         """Returns the ids of a conversation, as the model's own template writes it.
@@ -155,6 +160,11 @@ class Text:
             piece = self._piece_bytes(self.vocabulary.tokens[id], int(self.vocabulary.kinds[id])) if known else b""
             self._pieces[id] = piece
         return piece
+
+    def named(self, id: int) -> bytes:
+        """Returns what a token adds to the text, or the name of a control token; nothing for unused ones."""
+        known = id < len(self.vocabulary) and self.vocabulary.kinds[id] != Kind.UNUSED
+        return self.piece(id) or (self.vocabulary.tokens[id].encode(errors="replace") if known else b"")
 
     def describe(self, id: int) -> str:
         """Returns a token for a reader's eyes: its text, or the name of a control token, or its number."""

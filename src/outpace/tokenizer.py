@@ -107,6 +107,7 @@ class TokenModel:
     encode: a text without control tokens into ids. piece: a token and its kind into what it adds to a text.
     prefix: the ids that start every prompt (BOS, or nothing). template: the chat template's source.
     names: bos_token, eos_token, ... as templates know them. eos_ids: what the tokenizer itself says ends a text.
+    suffix: the ids that end what an encoder reads.
     library: what `encode` asks, where that is the tokenizers library and comes from a GGUF file.
     """
 
@@ -117,6 +118,7 @@ class TokenModel:
     template: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     eos_ids: frozenset[int] = frozenset()
+    suffix: tuple[int, ...] = ()
     library: Tokenizer | None = None
 
 
@@ -233,7 +235,8 @@ def token_model_from_folder(folder: Path) -> TokenModel:
     described = parse_json(text, folder / "tokenizer.json")
     kind = _section(described, "model").get("type", "BPE")
     steps = _decoder_steps(described)
-    if kind != "BPE" or not steps & {"ByteLevel", "ByteFallback"}:
+    unigram = kind == "Unigram" and "Metaspace" in steps
+    if not unigram and (kind != "BPE" or not steps & {"ByteLevel", "ByteFallback"}):
         raise Unsupported(
             f"{folder}: the tokenizer {_brief(kind)} is not supported; byte-level BPE and SentencePiece are"
         )
@@ -257,6 +260,7 @@ def token_model_from_folder(folder: Path) -> TokenModel:
         vocabulary,
         piece_bytes if "ByteLevel" in steps else sentencepiece.piece_bytes,
         prefix=_prefix(tokenizer),
+        suffix=_suffix(tokenizer),
         template=_folder_template(folder, config),
         names=known,
         eos_ids=end_of_generation(vocabulary.tokens, vocabulary.kinds) | ({eos} if eos is not None else set()),
@@ -346,6 +350,13 @@ def _prefix(tokenizer: Tokenizer) -> tuple[int, ...]:
     marked = tokenizer.encode("a", add_special_tokens=True)
     count = next((i for i, special in enumerate(marked.special_tokens_mask) if not special), 0)
     return tuple(marked.ids[:count])
+
+
+def _suffix(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Returns what the post-processor puts after every text."""
+    marked = tokenizer.encode("a", add_special_tokens=True)
+    count = next((i for i, special in enumerate(reversed(marked.special_tokens_mask)) if not special), 0)
+    return tuple(marked.ids[len(marked.ids) - count :])
 
 
 def _folder_template(folder: Path, config: Mapping[str, Any]) -> str | None:

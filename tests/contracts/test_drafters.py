@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from letters import letters
 
 from fakes import TableTarget, adversarial, plain, run, scripted, start
 from outpace.decode import generate
+from outpace.drafters.translate import Translated
 from outpace.registry import DRAFTERS
 from outpace.sampling import Sampler, SamplingParams
 from outpace.types import EMPTY, Budget, Context, Draft, Prompt, Scores, Step, Timing, Verdict
@@ -21,7 +23,10 @@ def made(name):
         return adversarial(TARGET.vocab_size, legal=True)
     if name == "scripted":
         return scripted(TEXT, TARGET.vocab_size, "RRRW")
-    return DRAFTERS.get(name)(TARGET, TableTarget(order=1, seed=5))
+    small = TableTarget(order=1, seed=5)
+    if name == "translate":
+        small = Translated(small, letters(TARGET.vocab_size), TARGET.vocab_size, "string")
+    return DRAFTERS.get(name)(TARGET, small)
 
 
 @pytest.fixture(params=[*DRAFTERS.names(), "scripted", "adversarial"])

@@ -60,7 +60,7 @@ def test_without_pytorch_the_command_that_installs_it_is_named(folder, monkeypat
     really = builtins.__import__
 
     def missing(name, *rest):
-        if name == "outpace.targets" and "torch_loading" in (rest[2] or ()):
+        if name == "outpace.targets" and "torch_loading" in (rest[2] or ()):  # what `import torch` would raise
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
         return really(name, *rest)
 

@@ -51,6 +51,7 @@ def chat(
     threads: options.Threads = None,
     engine: options.Engine = "auto",
     draft_engine: options.DraftEngine = "auto",
+    translate: options.Translate = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     pack: options.Pack = None,
@@ -82,7 +83,7 @@ def chat(
         "ignore_eos": ignore_eos,
         "min_tokens": min_tokens,
     }
-    run_on = options.EngineChoice(engine, draft_engine, device, dtype, trust_remote_code, pack)
+    run_on = options.EngineChoice(engine, draft_engine, translate, device, dtype, trust_remote_code, pack)
     loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on)
     loaded.check(**settings)
     _converse(loaded.chat(system), settings, show_draft)

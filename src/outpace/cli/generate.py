@@ -74,6 +74,27 @@ class Request:
 
     prompt: str
     settings: dict[str, Any] = field(default_factory=dict)
+    audio: Path | None = None
+
+    def stream(self, model: Model, **more: Any) -> Generation:
+        """Returns the generation of one text: an answer to the prompt, or what the audio says."""
+        settings = self.settings | more
+        if self.audio is None:
+            return model.stream(self.prompt, **settings)
+        own = {name: value for name, value in settings.items() if name not in ("system", "raw")}
+        if not own["banned"]:
+            del own["banned"]  # the model's makers have a list
+        return model.transcription(self.audio, **own)
+
+    def check(self, prompt: str | None) -> None:
+        """Raises UsageError for what audio goes without."""
+        if self.audio is None:
+            return
+        settings = self.settings
+        others = {"a prompt": prompt, "--system": settings["system"], "--raw": settings["raw"]}
+        given = [name for name, value in others.items() if value]
+        if given or settings["n"] != 1:
+            raise UsageError(f"--audio is transcribed as it is: leave out {given[0] if given else '--n'}")
 
     @property
     def sampled(self) -> bool:
@@ -93,6 +114,17 @@ def generate(
     ] = None,
     model: options.Model = options.EMBEDDED,
     context: options.ContextLength = None,
+    audio: Annotated[
+        Path | None,
+        typer.Option(
+            "--audio",
+            metavar="FILE.wav",
+            rich_help_panel=options.MODEL,
+            show_default="none",
+            help="Transcribe this instead of answering a prompt: up to 30 seconds, by a folder of Whisper on "
+            "--engine torch.",
+        ),
+    ] = None,
     system: options.System = None,
     raw: Annotated[
         bool,
@@ -143,6 +175,7 @@ def generate(
     threads: options.Threads = None,
     engine: options.Engine = "auto",
     draft_engine: options.DraftEngine = "auto",
+    translate: options.Translate = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     pack: options.Pack = None,
@@ -182,8 +215,9 @@ def generate(
     show = Show(as_json=as_json, draft=show_draft, compare=compare, trace=options.trace_file(trace))
     show.check(speculation=settings["drafter"] != "none" and draft_length != 0)
     show.check_choices(n, logprobs)
-    request = Request(read_prompt(prompt), settings)
-    run_on = options.EngineChoice(engine, draft_engine, device, dtype, trust_remote_code, pack)
+    request = Request(read_prompt(prompt) if audio is None else "", settings, audio)
+    request.check(prompt)
+    run_on = options.EngineChoice(engine, draft_engine, translate, device, dtype, trust_remote_code, pack)
     loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on)
     if compare:
         _compare(loaded, request, show)
@@ -212,12 +246,14 @@ def read_prompt(argument: str | None) -> str:
 
 def run(model: Model, request: Request, writer: Writer, **more: Any) -> Result:
     """Returns the finished generation, after its text was written piece by piece."""
-    return follow(model.stream(request.prompt, **request.settings | more), writer)
+    return follow(request.stream(model, **more), writer)
 
 
 def run_choices(model: Model, request: Request, show: Show) -> Result:
     """Returns the result of every choice, after their texts were written one after the other."""
     results: list[Result] = []
+    if request.audio is not None:
+        return run(model, request, _writer(show))
     for generation in model.streams(request.prompt, **request.settings):
         if request.settings["n"] > 1 and not show.as_json:
             console.note(f"choice {len(results)}:")

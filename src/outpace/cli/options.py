@@ -81,6 +81,17 @@ DraftEngine: TypeAlias = Annotated[
         "--draft-engine", metavar="NAME", rich_help_panel=ENGINE, show_default="--engine", help="Of the draft model."
     ),
 ]
+Translate: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--translate",
+        metavar="HOW",
+        rich_help_panel=SPECULATION,
+        show_default="off",
+        help="How a --draft of another vocabulary drafts: token (its law over the tokens that both have) or string "
+        "(what it writes, tokenised anew).",
+    ),
+]
 Device: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -136,8 +147,8 @@ Drafter: TypeAlias = Annotated[
         "--drafter",
         metavar="NAME",
         rich_help_panel=SPECULATION,
-        help="Who proposes the next tokens: auto, ngram (what followed the same words earlier), model (see --draft), "
-        "or none (plain decoding).",
+        help="Who proposes the next tokens: auto, ngram (what followed the same words earlier), unigram or bigram "
+        "(counts of tokens), model (see --draft), translate (see --translate), or none (plain decoding).",
     ),
 ]
 DraftLength: TypeAlias = Annotated[
@@ -442,6 +453,7 @@ class EngineChoice:
 
     engine: str = "auto"
     draft_engine: str = "auto"
+    translate: str | None = None
     device: str | None = None
     dtype: str | None = None
     trust_remote_code: bool = False

@@ -40,6 +40,7 @@ class ModelSession:
 
     def __init__(self, model: Target, prompt: Prompt, laws: LawMaker) -> None:
         self.model = model
+        self.source = prompt.source
         self.laws = laws
         self.committed = list(prompt.ids)
         self.guesses: list[int] = []
@@ -57,7 +58,7 @@ class ModelSession:
             )
         self.guesses, self.guess_laws = [], []
         if self.cache is None:
-            self.cache, _ = self.model.open(Prompt(tuple(self.committed)))
+            self.cache, _ = self.model.open(Prompt(tuple(self.committed), self.source))
         else:
             known = min(self.cache.length, self._agreed, len(self.committed) - 1)
             self.cache.rewind(known, self.committed[known])
@@ -115,6 +116,10 @@ class ModelDrafter:
         self.weight_bytes = model.weight_bytes
 
     def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
+        # A relative with an encoder of the same shape, or without one of its own, takes the target's encoder output.
+        takes = getattr(self.model, "takes_encoded", None)
+        if takes is not None and context.encoded is not None and takes(context.encoded):
+            prompt = Prompt(prompt.ids, context.encoded)
         return ModelSession(self.model, prompt, laws)
 
     def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:

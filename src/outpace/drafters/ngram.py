@@ -194,7 +194,9 @@ class NGramDrafter:
         self._min_match = min_match
 
     def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
-        return NGramSession(prompt.ids, self._min_match)
+        # An encoder's source is copied from, too, where it is ids: translations keep names and numbers.
+        source = prompt.source if isinstance(prompt.source, tuple) else ()
+        return NGramSession((*source, *prompt.ids), self._min_match)
 
     def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
         return [cast(NGramSession, session).propose(budget) for session, budget in work]

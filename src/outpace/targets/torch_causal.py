@@ -96,15 +96,16 @@ class TorchTarget:
     """A causal model of transformers; a Target. `torch_loading` makes one from a folder.
 
     model: in evaluation mode, on its device. context: positions that a session may hold, None for the model's own.
+    proved: look at its first passes (torch_proof.py); one whose text depends on nothing could not pass.
     Raises Unsupported for a model whose state cannot be rewound, or that fails the check on its own first passes.
     """
 
     engine = "torch"
     bit_exact = False
 
-    def __init__(self, model: Any, name: str, *, context: int | None = None) -> None:
+    def __init__(self, model: Any, name: str, *, context: int | None = None, proved: bool = True) -> None:
         check_rewindable(model)
-        self.model = model
+        self.model = model.eval()
         self.name = name
         self.device = model.device
         self.threads = torch.get_num_threads()
@@ -115,11 +116,21 @@ class TorchTarget:
         self.weight_bytes = weight_bytes(model)
         self.eos_ids = eos_ids(model)
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
-        self._call = caller(model)
         self._kept: list[TorchSession] = []
-        self.joins_requests = True
-        self.scores_trees = use_our_masks(model)
-        prove(self)
+        self.joins_requests = self.scores_trees = self._prepare()
+        if proved:
+            prove(self)
+
+    def _prepare(self) -> bool:
+        """Makes the model ready to be called; returns whether it asks for our masks."""
+        if self.model.config.is_encoder_decoder:
+            raise Unsupported(f"{type(self.model).__name__} is an encoder-decoder: it is a target for `TorchSeq2Seq`")
+        self._call = caller(self.model)
+        return use_our_masks(self.model)
+
+    def sample(self, ids: Sequence[int]) -> Prompt:
+        """Returns a prompt of these ids, to look at the model with."""
+        return Prompt(tuple(ids))
 
     def open(self, prompt: Prompt, taps: tuple[int, ...] = ()) -> tuple[TorchSession, Context]:
         """Returns a session whose cache holds all of the prompt but its last token, and the hidden states of `taps`.
@@ -129,16 +140,17 @@ class TorchTarget:
         """
         ids = prompt.ids
         self._check(ids, taps)
-        held = KeyValues() if taps else self._reused(ids)
+        held = self._begin(prompt, taps)
         hidden: list[Hidden] = []
         for start in range(held.length, len(ids) - 1, PREFILL_SLICE):
             rows = ids[start : min(start + PREFILL_SLICE, len(ids) - 1)]
             draft = Draft.chain(rows[1:])
-            _, states = self._forward([held], [draft], [rows[0]], taps, logits=False)
+            _, found = self._forward([held], [draft], [rows[0]], taps, logits=False)
             held.keep(range(len(rows)))
-            if states is not None:
-                hidden.append(states[0])
-        context = Context(hidden=np.concatenate(hidden) if hidden else self._no_hidden(taps))
+            if found is not None:
+                hidden.append(found[0])
+        states = np.concatenate(hidden) if hidden else self._no_hidden(taps)
+        context = Context(hidden=states, encoded=self._encoded(held))
         return TorchSession(self, held, ids[:-1], ids[-1], taps), context
 
     def score_many(self, work: Sequence[tuple[TargetSession, Draft]]) -> list[Scores]:
@@ -194,6 +206,14 @@ class TorchTarget:
     def forget(self) -> None:
         """Gives back the caches of closed requests."""
         self._kept.clear()
+
+    def _begin(self, prompt: Prompt, taps: tuple[int, ...]) -> KeyValues:
+        """Returns keys and values that may hold a first part of the prompt already."""
+        return KeyValues() if taps else self._reused(prompt.ids)
+
+    def _encoded(self, held: KeyValues) -> Any:
+        """Returns what an encoder made of the source; there is none here."""
+        return None
 
     def _reused(self, ids: Sequence[int]) -> KeyValues:
         """Returns the cache of the closed request that shares the most first tokens with `ids`, rewound to those."""

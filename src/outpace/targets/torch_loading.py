@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
 
 from outpace.errors import ModelNotFound, TooLarge, Unsupported, UsageError
 from outpace.native.machine import available_memory
 from outpace.native.textfile import one_line
 from outpace.targets.torch_causal import TorchTarget
 from outpace.targets.torch_models import chosen_context, explained
+from outpace.targets.torch_seq2seq import TorchSeq2Seq
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -30,7 +31,7 @@ def load_torch(
     dtype: str | None = None,
     trust: bool = False,
 ) -> TorchTarget:
-    """Returns the causal model of a folder as a target.
+    """Returns the model of a folder as a target: a causal one, or an encoder-decoder.
 
     threads: of every pass on the CPU, of the whole process. clip: a context beyond the model's own is cut to it.
     Raises ModelNotFound, Unsupported, TooLarge (before weights are read, with the figures) or UsageError.
@@ -41,14 +42,22 @@ def load_torch(
         torch.set_num_threads(threads)
     place = chosen_device(device)
     config = read_config(folder, trust)
-    if config.is_encoder_decoder:
-        raise Unsupported(f"{folder}: {config.model_type} is an encoder-decoder, which this loader does not take")
     kind = chosen_dtype(dtype, config)
     check_memory(folder, place, kind, chosen_dtype(None, config))
-    model = _read(AutoModelForCausalLM, folder, config, kind, place, trust)
+    model = _read(_class_of(config), folder, config, kind, place, trust)
     if clip and context is not None:
         context = min(context, chosen_context(config.get_text_config(decoder=True), None))
-    return TorchTarget(model, folder.name, context=context)
+    if not config.is_encoder_decoder:
+        return TorchTarget(model, folder.name, context=context)
+    made = TorchSeq2Seq(model, folder.name, context=context)
+    made.folder = folder
+    return made
+
+
+def _class_of(config: Any) -> Any:
+    if not config.is_encoder_decoder:
+        return AutoModelForCausalLM
+    return AutoModelForSpeechSeq2Seq if config.model_type == "whisper" else AutoModelForSeq2SeqLM
 
 
 def chosen_device(device: str | None) -> torch.device:

@@ -45,12 +45,21 @@ def check_rewindable(model: Any) -> None:
 
 def chosen_context(config: Any, context: int | None) -> int:
     """Returns the positions of a context. Raises UsageError outside [1, what the model was made for]."""
-    own = next((int(n) for name in _LENGTHS if (n := getattr(config, name, None))), DEFAULT_CONTEXT)
+    own = _own_length(config)
     if context is None:
         return min(own, DEFAULT_CONTEXT)
     if not 1 <= context <= own:
         raise UsageError(f"context must be in [1, {own}], what the model was made for, got {context}")
     return context
+
+
+def own_length(model: Any) -> int:
+    """Returns the positions that the model was made for."""
+    return _own_length(model.config.get_text_config(decoder=True))
+
+
+def _own_length(config: Any) -> int:
+    return next((int(n) for name in _LENGTHS if (n := getattr(config, name, None))), DEFAULT_CONTEXT)
 
 
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_target_positions", "n_ctx", "seq_length")
@@ -68,6 +77,10 @@ def eos_ids(model: Any) -> frozenset[int]:
 def weight_bytes(model: Any) -> int:
     """Returns the bytes of weights that one pass reads: all but an embedding that is only looked up."""
     size = sum(weight.nbytes for weight in model.parameters())
+    if model.config.is_encoder_decoder:  # the encoder runs once
+        encoder = model.get_encoder()
+        shared = {id(weight) for weight in model.get_decoder().parameters()}
+        size -= sum(weight.nbytes for weight in encoder.parameters() if id(weight) not in shared)
     table, head = model.get_input_embeddings(), model.get_output_embeddings()
     looked_up = table is not None and head is not None and table.weight is not head.weight
     return int(size - (table.weight.nbytes if looked_up else 0))

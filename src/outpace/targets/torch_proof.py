@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.errors import Unsupported
-from outpace.types import EMPTY, Draft, Prompt, Verdict
+from outpace.types import EMPTY, Draft, Verdict
 
 if TYPE_CHECKING:
     from outpace.targets.torch_causal import TorchTarget
@@ -52,7 +52,7 @@ def prove(target: TorchTarget) -> None:
 
 
 def _sequential(target: TorchTarget, prompt: Sequence[int], path: Sequence[int]) -> Logits:
-    session, _ = target.open(Prompt(tuple(prompt)))
+    session, _ = target.open(target.sample(prompt))
     rows = []
     for token in (*path, -1):
         [scores] = target.score_many([(session, EMPTY)])
@@ -63,7 +63,7 @@ def _sequential(target: TorchTarget, prompt: Sequence[int], path: Sequence[int])
 
 
 def _scored(target: TorchTarget, prompt: Sequence[int], draft: Draft) -> Logits:
-    session, _ = target.open(Prompt(tuple(prompt)))
+    session, _ = target.open(target.sample(prompt))
     [scores] = target.score_many([(session, draft)])
     logits: Logits = scores.logits
     return logits
@@ -71,8 +71,8 @@ def _scored(target: TorchTarget, prompt: Sequence[int], draft: Draft) -> Logits:
 
 def _joins(target: TorchTarget, prompt: Sequence[int], path: Sequence[int], expected: Logits, allowed: float) -> bool:
     """Whether a request scores among a longer one as it does alone."""
-    alone, _ = target.open(Prompt(tuple(prompt)))
-    other, _ = target.open(Prompt((*path, *prompt, *path)))
+    alone, _ = target.open(target.sample(prompt))
+    other, _ = target.open(target.sample((*path, *prompt, *path)))
     scores = target.score_many([(other, Draft.chain(path[:1])), (alone, Draft.chain(path))])
     return _close(scores[1].logits, expected, allowed)
 
