@@ -29,6 +29,8 @@ struct Context {
 class ContextCounts {
  public:
   explicit ContextCounts(int depth);  // longest context, in [1, kMaxContextDepth]
+  ContextCounts(const ContextCounts&) = delete;
+  ContextCounts& operator=(const ContextCounts&) = delete;
 
   // Counts tokens[first..], each after up to `depth` tokens before it.
   void feed(std::span<const int32_t> tokens, size_t first);

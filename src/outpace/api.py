@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter as clock
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ from outpace.grammar import Grammar
 from outpace.options import AUTO, Options, Plan, plan
 from outpace.registry import ENGINES
 from outpace.result import Result
+from outpace.suffix_store import Stores
 from outpace.text import Text
 from outpace.types import Observation, Target
 from outpace.vocabulary import compare
@@ -46,6 +48,7 @@ def load(
     device: str | None = None,
     dtype: str | None = None,
     trust_remote_code: bool = False,
+    store: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Returns the model, ready to generate.
 
@@ -55,6 +58,7 @@ def load(
     for any model of transformers in a folder. draft_engine: of the draft, by default the target's. Of torch alone:
     device "cpu", "cuda" or "cuda:N", None = a GPU where there is one; dtype "float32", "bfloat16" or "float16",
     None = as stored; trust_remote_code runs code that comes with the model.
+    store: a file of earlier texts to draft from; finished requests join it, and closing the model writes it.
     Raises ModelNotFound, ModelError (VocabularyMismatch when the draft's tokens are not the target's) or UsageError.
     """
     start = clock()
@@ -65,14 +69,15 @@ def load(
     if settings and engine == draft_engine == "native":
         raise UsageError(f"{next(iter(settings))} is for engine 'torch', got engine 'native': leave one of them out")
     scorer, text = _load(target, engine, threads, context, settings)
+    stores = Stores.of(text.vocabulary, scorer.vocab_size, None if store is None else Path(store))
     if draft is None:
-        return Model(scorer, text, load_seconds=clock() - start)
+        return Model(scorer, text, stores=stores, load_seconds=clock() - start)
     # A draft of a shorter context drafts until the text outgrows it.
     helper, helper_text = _load(draft, draft_engine, threads, context, settings, clip=True)
     comparison = compare(text.vocabulary, helper_text.vocabulary)
     if not comparison.usable:
         raise VocabularyMismatch(f"{helper.name} cannot draft for {scorer.name}: {comparison}")
-    return Model(scorer, text, helper, load_seconds=clock() - start)
+    return Model(scorer, text, helper, stores=stores, load_seconds=clock() - start)
 
 
 def _load(
@@ -94,13 +99,23 @@ def _load(
 class Model:
     """A loaded target with its text side, and perhaps a draft model. For one thread at a time.
 
-    costs: what passes were found to cost here; all that one generation leaves to the next, besides cached prefixes.
+    costs: what passes were found to cost here; all that one generation leaves to the next, besides cached prefixes
+    and the store that was asked for.
     """
 
-    def __init__(self, target: Target, text: Text, draft: Target | None = None, *, load_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        target: Target,
+        text: Text,
+        draft: Target | None = None,
+        *,
+        stores: Stores | None = None,
+        load_seconds: float = 0.0,
+    ) -> None:
         self.target = target
         self.text = text
         self.draft = draft
+        self.stores = stores or Stores()
         self.costs = CostProfile()
         self.load_seconds = load_seconds
         self._compile_grammar = GrammarCompiler(text, target.vocab_size, text.eos_ids | target.eos_ids)
@@ -146,8 +161,8 @@ class Model:
         target's own law. stop: texts that end it, left out of the text. stop_ids: tokens that end it. ignore_eos: the
         model's own ending tokens do not. min_tokens: nothing ends it before this many tokens. grammar: a
         JsonSchema or Regex that the text fits, unless a stop or max_tokens ends it; needs the extra 'structured'.
-        drafter: "auto", "none", "ngram", "model" or a plugin's. draft_length: tokens drafted a round; 0 is plain
-        decoding, None is set from measured costs. rule: "coupled" keeps the seed's text whatever is drafted,
+        drafter: "auto", "none", "ngram", "suffix", "model" or a plugin's. draft_length: tokens drafted a round; 0 is
+        plain decoding, None is set from measured costs. rule: "coupled" keeps the seed's text whatever is drafted,
         "rejection", "block" and "traversal" keep the law; "typical", "lenience" and "lenience-greedy" are lossy, and
         the result says so. observer: sees each round's laws and scores before it is committed.
         Raises UsageError with all that is wrong in one message, ContextOverflow when the prompt leaves no room.
@@ -225,7 +240,8 @@ class Model:
         self._plan(_wanted(options))
 
     def _plan(self, wanted: Options) -> Plan:
-        return plan(wanted, self.target, self.draft, self.costs, self.text.eos_ids, self._compile_grammar)
+        known = self.text.eos_ids, self._compile_grammar, self.stores.all
+        return plan(wanted, self.target, self.draft, self.costs, *known)
 
     def _generation(self, ids: Sequence[int], wanted: Options, observer: Observer | None) -> Generation:
         return Generation(
@@ -265,7 +281,8 @@ class Model:
                 forget()
 
     def close(self) -> None:
-        """Gives the weights and caches back, where the engine holds them outside Python."""
+        """Writes the store that was asked for; gives weights and caches back where the engine holds them."""
+        self.stores.save()
         for target in (self.target, self.draft):
             close = getattr(target, "close", None)
             if close is not None:

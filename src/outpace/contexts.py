@@ -14,7 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
+
+try:
+    from outpace import _native
+except ImportError:  # built without a C++ compiler
+    _native = None  # type: ignore[assignment]
 
 SLOTS = 4
 """Continuations that a context remembers."""
@@ -33,19 +38,44 @@ plain decoding, and at 4 the path probabilities are right within 0.05 from 0.05 
 class Counts(Protocol):
     """Contexts of a text that grows, or of many texts."""
 
-    depth: int
+    @property
+    def depth(self) -> int:
+        """The longest context, in tokens."""
+        ...
 
     def feed(self, tokens: Sequence[int], first: int = 0) -> None:
         """Counts tokens[first:], each after up to `depth` tokens before it. Raises ValueError for a negative id."""
         ...
 
     @property
-    def contexts(self) -> int: ...
+    def contexts(self) -> int:
+        """Different contexts that were continued."""
+        ...
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
         ...
+
+
+def new_counts(depth: int) -> Counts:
+    """Returns empty counts for contexts of up to `depth` tokens, in [1, MAX_DEPTH]."""
+    return ReadableCounts(depth) if _native is None else _native.ContextCounts(depth)
+
+
+def continuations(
+    layers: Sequence[tuple[Counts, float]],
+    tail: Sequence[int],
+    depth: int,
+    prices: Sequence[float],
+    width: int,
+    scale: float,
+) -> Growth:
+    """Returns `grow` of counts that `new_counts` made."""
+    own: Any = layers  # all made by new_counts, so all of one kind
+    if _native is None:
+        return grow(own, tail, depth, prices, width, scale)
+    return Growth(*_native.grow(own, tail, depth, prices, width, scale))
 
 
 @dataclass(slots=True)
@@ -111,8 +141,7 @@ class ReadableCounts:
         return sum(300 + 36 * len(key) for key in self.table)
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(NamedTuple):
     """A tree of continuations. probs: [N] of each node given its parent."""
 
     tokens: tuple[int, ...]
@@ -123,7 +152,6 @@ class Growth:
 def grow(
     layers: Sequence[tuple[ReadableCounts, float]],
     tail: Sequence[int],
-    *,
     depth: int,
     prices: Sequence[float],
     width: int,
@@ -132,8 +160,8 @@ def grow(
     """Returns the continuations of `tail` by falling path probability, up to the first that is not worth its price.
 
     layers: counts, each with the weight of what came before it, the least specific first. depth: longest path.
-    prices: [most nodes] the least path probability of each node. width: children of a node, at most SLOTS. scale: what
-    every probability is multiplied by, for texts that are more or less predictable than their counts.
+    prices: [most nodes] the least path probability of each node. width: children of a node, at most SLOTS. scale:
+    what every probability is multiplied by, for texts that are more or less predictable than their counts.
     """
     tokens: list[int] = []
     parents: list[int] = []

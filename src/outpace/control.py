@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from outpace.errors import UsageError
 from outpace.types import PLAIN, Budget, Step
@@ -80,6 +83,11 @@ class CostCurve:
         """Returns how often this count was measured, at most LATE."""
         return len(self._late.get(count, ()))
 
+    @property
+    def longest(self) -> int:
+        """The largest count that was measured; where none was, the one that is known."""
+        return max(self._late, default=min(self._costs))
+
     def __call__(self, count: int) -> float:
         known = self._costs.get(count)
         if known is not None:
@@ -92,6 +100,22 @@ class CostCurve:
         first = min(self._costs)
         slope = (low - self._costs[first]) / max(below - first, 1)
         return low + (count - below) * max(slope, self._step)
+
+
+def convex_slopes(costs: Sequence[float]) -> list[float]:
+    """Returns [len(costs) - 1] the rises of the largest convex curve under the costs: noise makes no bumps in it."""
+    hull: list[int] = []
+    for i, cost in enumerate(costs):
+        while len(hull) > 1:
+            a, b = hull[-2:]
+            if (costs[b] - costs[a]) * (i - b) < (cost - costs[b]) * (b - a):
+                break
+            hull.pop()
+        hull.append(i)
+    slopes: list[float] = []
+    for a, b in pairwise(hull):
+        slopes += [(costs[b] - costs[a]) / (b - a)] * (b - a)
+    return slopes
 
 
 class CostProfile:
@@ -172,8 +196,9 @@ class MeasuredController:
     """Sets the budget with the most tokens per second to be expected, from measured costs and acceptance.
 
     A drafter that limits itself gets a deep budget and the least path probability that pays: lambda dT, with
-    lambda the tokens of late for the time of a plain pass, and dT what one more row costs in the same unit. Any other
-    gets the length d that maximises (1 + sum of path probabilities) / (T_score(1 + d) + T_draft(d)).
+    lambda the tokens of late for the time of a plain pass, and dT what one more row costs in the same unit; as a
+    price for each node in its turn, and as one for all. Any other gets the length d that maximises
+    (1 + sum of path probabilities) / (T_score(1 + d) + T_draft(d)). branches: whether drafts may be trees.
 
     Whatever the estimates say, a ledger bounds what drafts may lose: it opens with `patience` plain passes, earns
     what a round saves and ALLOWANCE of plain decoding's time, pays what a round loses, and no draft is longer than
@@ -186,6 +211,7 @@ class MeasuredController:
         drafter: str,
         *,
         self_limiting: bool,
+        branches: bool = False,
         first_length: int = 4,
         patience: float = 0.75,
     ) -> None:
@@ -193,13 +219,15 @@ class MeasuredController:
         self._score = profile.score
         self._draft = profile.drafting(drafter)
         self._self_limiting = self_limiting
+        self._branches = branches
         self._first_length = first_length
         self._ledger = patience  # in plain passes
         self._ceiling = max(SAVINGS, patience)
         self._acceptance = Acceptance(0.7)
         self._load = 1
         self._costs: list[float] = []
-        self._measured = 0  # longest draft that was measured; none is more than twice as long
+        self._slopes: list[float] = []
+        self._measured = self._score.longest - 1  # draft that was measured; none is more than twice as long
         self._until_refresh = 0
         self._asked = 0
         self._probing = False
@@ -227,7 +255,7 @@ class MeasuredController:
         while depth and self._costs[depth] - 1 > self._ledger:
             depth -= 1
         self._asked = depth
-        return budget if depth == budget.depth else Budget(depth, depth, budget.min_path_probability)
+        return budget if depth == budget.depth else replace(budget, depth=depth, nodes=depth)
 
     def _refresh(self, load: int) -> None:
         """Looks up [LONGEST + 1] what a round costs by draft length, in plain rounds of the same load."""
@@ -237,13 +265,15 @@ class MeasuredController:
         for d in range(1, LONGEST + 1):
             score = max(self._score(load * (1 + d)) / plain, 1 + LEAST_ROW_COST * d)
             self._costs.append(score + self._draft(d) / plain)
+        self._slopes = convex_slopes(self._costs)
         self._until_refresh = REFRESH
 
     def _deep(self) -> Budget:
         typical = max(2, round(self._drafted / self._rounds)) if self._rounds else self._first_length
         row = (self._costs[typical] - 1) / typical
         rate = max(self._late_tokens / self._late_cost if self._late_cost else 0.0, 1.0)
-        return Budget(LONGEST, LONGEST, max(0.0, min(1.0, rate * row)))
+        prices = tuple(min(1.0, rate * slope) for slope in self._slopes)
+        return Budget(LONGEST, LONGEST, max(0.0, min(1.0, rate * row)), prices, self._branches)
 
     def _best(self) -> Budget:
         if self._rounds < 2:

@@ -51,6 +51,7 @@ DRAFTERS = Registry(
     {
         "none": "outpace.drafters.none:make",
         "ngram": "outpace.drafters.ngram:make",
+        "suffix": "outpace.drafters.suffix:make",
         "model": "outpace.drafters.model:make",
     },
 )

@@ -12,7 +12,7 @@ committed token, row i + 1 follows node i.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 Array: TypeAlias = Any
@@ -32,12 +32,16 @@ class Budget:
     """How much a drafter may propose; depth 0 is plain decoding.
 
     depth: longest root-to-leaf path, in tokens. nodes: tokens in all. min_path_probability: a drafter that
-    knows probabilities stops extending a path once it falls below this.
+    knows probabilities stops extending a path once it falls below this. prices: [nodes] the same for each node in
+    its turn, for a drafter that adds the most probable node next; () where all have one price. branches: whether a
+    node may have several children.
     """
 
     depth: int
     nodes: int
     min_path_probability: float = 0.0
+    prices: tuple[float, ...] = ()
+    branches: bool = False
 
     @staticmethod
     def chain(length: int) -> Budget:
@@ -49,7 +53,11 @@ class Budget:
         if self.depth <= room:
             return self
         depth = max(0, room)
-        return Budget(depth, self.nodes if depth else 0, self.min_path_probability)
+        return replace(self, depth=depth, nodes=self.nodes if depth else 0)
+
+    def node_prices(self) -> tuple[float, ...]:
+        """Returns [nodes] the least path probability of each node."""
+        return self.prices[: self.nodes] or (self.min_path_probability,) * self.nodes
 
 
 PLAIN = Budget(depth=0, nodes=0)
@@ -132,15 +140,21 @@ class Draft:
         return max(depths, default=0)
 
     def fitting(self, budget: Budget, vocab_size: int) -> Draft:
-        """Returns the draft less foreign ids, nodes beyond the budget, and the descendants of both."""
+        """Returns the draft less foreign ids, what the budget does not allow, and the descendants of both."""
         n = len(self.tokens)
-        if n == 0 or (n <= budget.depth and min(self.tokens) >= 0 and max(self.tokens) < vocab_size):
+        if n == 0:
+            return self
+        small = n <= min(budget.depth, budget.nodes) and (budget.branches or self.is_chain)
+        if small and min(self.tokens) >= 0 and max(self.tokens) < vocab_size:
             return self
         place = {-1: -1}
         depths = {-1: 0}
+        taken: set[int] = set()
         for node, (token, parent) in enumerate(zip(self.tokens, self.parents, strict=True)):
             fits = parent in place and depths[parent] < budget.depth and 0 <= token < vocab_size
-            if fits and len(place) <= budget.nodes:
+            alone = budget.branches or parent not in taken or node >= self.verified
+            if fits and alone and len(place) <= budget.nodes:
+                taken.add(parent)
                 depths[node] = depths[parent] + 1
                 place[node] = len(place) - 1
         return self.only([node for node in place if node >= 0])
@@ -350,7 +364,8 @@ class Drafter(Protocol):
     """Proposes tokens within a budget, and says from which law each was drawn.
 
     taps: the layers of the target whose hidden states it needs. self_limiting: it honours
-    `Budget.min_path_probability`, so a deep budget costs nothing where it has little to say.
+    `Budget.min_path_probability`, so a deep budget costs nothing where it has little to say. drafts_trees: it may
+    branch where the budget lets it.
     A drafter that draws from a law masks ids beyond its `vocab_size` before it draws, never after.
     """
 
