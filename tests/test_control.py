@@ -9,9 +9,18 @@ from random import Random
 
 import pytest
 
-from outpace.control import LAST_GAP, LONGEST, Acceptance, CostCurve, CostProfile, FixedController, MeasuredController
+from outpace.control import (
+    FIRST_LOOKS,
+    LAST_GAP,
+    LONGEST,
+    CostCurve,
+    CostProfile,
+    FixedController,
+    MeasuredController,
+)
 from outpace.drafters.ngram import NGramSession
 from outpace.errors import UsageError
+from outpace.estimates import Acceptance
 from outpace.types import EMPTY, Budget, Draft, Scores, Step, Timing, Verdict
 
 
@@ -24,7 +33,7 @@ class Machine:
 
     def seconds(self, drafted):
         noisy = 1 + self.noise * abs(self.rng.gauss(0, 1))
-        return Timing(self.token * drafted, (1 + self.row * drafted) * noisy, 0.0)
+        return Timing(self.token * drafted, (1 + self.row * drafted) * noisy, 0.0, rows=1 + drafted)
 
 
 def simulate(controller, machine, accepts, rounds, proposes=lambda i, budget: budget.depth):
@@ -207,3 +216,15 @@ def test_the_reason_is_a_few_words():
     simulate(controller, Machine(0.05), lambda i: i % 2 == 0, 50)
     assert "tokens a draft" in controller.reason()
     assert "of one" in controller.reason()
+
+
+def test_a_shared_pass_is_learned_by_its_own_rows():
+    profile = CostProfile()
+    controller = MeasuredController(profile, "ngram", self_limiting=True)
+    for _ in range(FIRST_LOOKS):
+        controller.observe(Step(EMPTY, Verdict((), 0), (0,), None, Timing(score=1.0)))
+    controller.budget(4)
+    shared = Timing(score=2.0, verify=0.25, rows=9)  # four requests of one to four rows
+    controller.observe(Step(Draft.chain([0, 0]), Verdict((), 0), (0,), None, shared))
+    assert profile.score.seen(9) == 1
+    assert profile.score(9) == pytest.approx(3.0)

@@ -190,8 +190,9 @@ def test_many_requests_in_one_loop_each_give_their_own_text():
     while running := [one for one in rounds if not one.finish]:
         drafts = propose(drafter, running)
         scores = target.score_many([(one.session, draft) for one, draft in zip(running, drafts, strict=True)])
+        rows = sum(1 + len(draft) for draft in drafts)
         for one, draft, score in zip(running, drafts, scores, strict=True):
-            one.advance(draft, score, 0.0, 0.0)
+            assert one.advance(draft, score, 0.0, 0.0, rows).seconds.rows == rows
     for one, prompt, how in zip(rounds, prompts, options, strict=True):
         assert one.committed == plain(target, prompt, **how)
 

@@ -64,8 +64,9 @@ def together(model: Model, questions: Sequence[str], **options: Any) -> list[Res
         rounds = [request.round for request in active]
         drafts = propose(drafter, rounds)
         scores = model.target.score_many([(r.session, d) for r, d in zip(rounds, drafts, strict=True)])
+        rows = sum(1 + len(draft) for draft in drafts)
         for request, draft, score in zip(active, drafts, scores, strict=True):
-            request.take(request.round.advance(draft, score, 0.0, 0.0))
+            request.take(request.round.advance(draft, score, 0.0, 0.0, rows))
     for request in requests:
         request.close()
     return [request.result() for request in requests]

@@ -16,7 +16,7 @@ from time import perf_counter as clock
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from outpace import models
+from outpace import models, profiles
 from outpace.constraint import GrammarCompiler
 from outpace.control import CostProfile
 from outpace.errors import UsageError, VocabularyMismatch
@@ -71,13 +71,14 @@ def load(
     scorer, text = _load(target, engine, threads, context, settings)
     stores = Stores.of(text.vocabulary, scorer.vocab_size, None if store is None else Path(store))
     if draft is None:
-        return Model(scorer, text, stores=stores, load_seconds=clock() - start)
+        return Model(scorer, text, stores=stores, costs=profiles.profile(scorer), load_seconds=clock() - start)
     # A draft of a shorter context drafts until the text outgrows it.
     helper, helper_text = _load(draft, draft_engine, threads, context, settings, clip=True)
     comparison = compare(text.vocabulary, helper_text.vocabulary)
     if not comparison.usable:
         raise VocabularyMismatch(f"{helper.name} cannot draft for {scorer.name}: {comparison}")
-    return Model(scorer, text, helper, stores=stores, load_seconds=clock() - start)
+    costs = profiles.profile(scorer, helper)
+    return Model(scorer, text, helper, stores=stores, costs=costs, load_seconds=clock() - start)
 
 
 def _load(
@@ -99,8 +100,8 @@ def _load(
 class Model:
     """A loaded target with its text side, and perhaps a draft model. For one thread at a time.
 
-    costs: what passes were found to cost here; all that one generation leaves to the next, besides cached prefixes
-    and the store that was asked for.
+    costs: what passes were found to cost here, by default nothing yet; all that one generation leaves to the next,
+    besides cached prefixes and the store that was asked for.
     """
 
     def __init__(
@@ -110,13 +111,15 @@ class Model:
         draft: Target | None = None,
         *,
         stores: Stores | None = None,
+        costs: CostProfile | None = None,
         load_seconds: float = 0.0,
     ) -> None:
         self.target = target
         self.text = text
         self.draft = draft
         self.stores = stores or Stores()
-        self.costs = CostProfile()
+        self._profiled = costs is not None
+        self.costs = costs or CostProfile()
         self.load_seconds = load_seconds
         self._compile_grammar = GrammarCompiler(text, target.vocab_size, text.eos_ids | target.eos_ids)
 
@@ -161,10 +164,11 @@ class Model:
         target's own law. stop: texts that end it, left out of the text. stop_ids: tokens that end it. ignore_eos: the
         model's own ending tokens do not. min_tokens: nothing ends it before this many tokens. grammar: a
         JsonSchema or Regex that the text fits, unless a stop or max_tokens ends it; needs the extra 'structured'.
-        drafter: "auto", "none", "ngram", "suffix", "model" or a plugin's. draft_length: tokens drafted a round; 0 is
-        plain decoding, None is set from measured costs. rule: "coupled" keeps the seed's text whatever is drafted,
-        "rejection", "block" and "traversal" keep the law; "typical", "lenience" and "lenience-greedy" are lossy, and
-        the result says so. observer: sees each round's laws and scores before it is committed.
+        drafter: "auto", "none", "ngram", "suffix", "model", "mixture" (of the last two) or a plugin's. draft_length:
+        tokens drafted a round; 0 is plain decoding, None is set from measured costs. rule: "coupled" keeps the seed's
+        text whatever is drafted, "rejection", "block" and "traversal" keep the law; "typical", "lenience" and
+        "lenience-greedy" are lossy, and the result says so. observer: sees each round's laws and scores before it is
+        committed.
         Raises UsageError with all that is wrong in one message, ContextOverflow when the prompt leaves no room.
         """
         wanted = Options(
@@ -281,8 +285,10 @@ class Model:
                 forget()
 
     def close(self) -> None:
-        """Writes the store that was asked for; gives weights and caches back where the engine holds them."""
+        """Writes the store that was asked for and the costs; gives back weights and caches that the engine holds."""
         self.stores.save()
+        if self._profiled:
+            profiles.keep(self.target, self.costs)
         for target in (self.target, self.draft):
             close = getattr(target, "close", None)
             if close is not None:

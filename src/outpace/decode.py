@@ -42,8 +42,8 @@ class Round:
         plain = self.drafting is None or len(self.forced) > 0
         return t.PLAIN if plain else self.controller.budget(load).clipped(room)
 
-    def advance(self, draft: t.Draft, scores: t.Scores, drafted: float, scored: float) -> t.Step:
-        """Returns the Step that the scores decide; `drafted` and `scored` are the seconds spent so far."""
+    def advance(self, draft: t.Draft, scores: t.Scores, drafted: float, scored: float, rows: int = 0) -> t.Step:
+        """Returns the Step that the scores decide. drafted, scored: seconds so far. rows: of a shared pass."""
         start = clock()
         laws = self.laws(scores, self.committed, draft)
         verdict = self.rule(draft, laws, self.noise(len(self.committed)))
@@ -54,7 +54,7 @@ class Round:
                 verdict, tokens = verdict.cut(keep, draft), tokens[:keep]
                 break
         self.session.commit(draft, verdict)
-        step = t.Step(draft, verdict, tokens, self.finish, t.Timing(drafted, scored, clock() - start))
+        step = t.Step(draft, verdict, tokens, self.finish, t.Timing(drafted, scored, clock() - start, rows))
         if self.observer:
             self.observer(t.Observation(step, laws, scores, self.committed))
         self.committed.extend(tokens)

@@ -25,7 +25,7 @@ AUTO = "auto"
 MAX_N = 128
 """Choices of one call."""
 
-FREE_PATIENCE, MODEL_PATIENCE = 0.75, 16.0
+FREE_PATIENCE, MODEL_PATIENCE = 1.5, 6.0
 """Plain passes that drafts may lose before they have shown their worth, where none and where a model runs."""
 
 
@@ -141,8 +141,8 @@ def plan(
     if drafter:
         problems.found += _misfits(target, drafter)
     grammar = problems.attempt(lambda: _grammar(options, compile_grammar))
-    branches = rule is not None and rule.verifies_trees and target.scores_trees
-    controller = problems.attempt(lambda: _controller(options, name, drafter, profile, branches))
+    chains = not (rule is not None and rule.verifies_trees and target.scores_trees)
+    controller = problems.attempt(lambda: _controller(options, name, drafter, profile, chains))
     if problems.found or not (params and adjustments and rule and drafter and controller):
         raise UsageError("; ".join(problems.found))
     fixed = options.draft_length is not None or name == "none"
@@ -213,15 +213,15 @@ def _choice(options: Options, draft: Target | None) -> tuple[str, str]:
     if options.drafter != AUTO:
         return options.drafter, "as asked"
     if draft is not None:
-        return "model", f"drafts by {draft.name}"
+        return "mixture", f"suffixes, and drafts by {draft.name}"
     return "suffix", "automatic, no draft model given"
 
 
 def _controller(
-    options: Options, name: str, drafter: Drafter | None, profile: CostProfile, branches: bool
+    options: Options, name: str, drafter: Drafter | None, profile: CostProfile, chains: bool
 ) -> Controller:
     if options.draft_length is not None:
-        return FixedController(options.draft_length)
+        return FixedController(options.draft_length, chains=chains)
     if name == "none" or drafter is None:
         return FixedController(0)
     patience = MODEL_PATIENCE if drafter.weight_bytes else FREE_PATIENCE
@@ -229,7 +229,7 @@ def _controller(
         profile,
         name,
         self_limiting=drafter.self_limiting,
-        branches=branches and drafter.drafts_trees,
+        chains=chains,
         patience=patience,
     )
 

@@ -53,6 +53,7 @@ DRAFTERS = Registry(
         "ngram": "outpace.drafters.ngram:make",
         "suffix": "outpace.drafters.suffix:make",
         "model": "outpace.drafters.model:make",
+        "mixture": "outpace.drafters.mixture:make",
     },
 )
 """Callables (target, draft) -> Drafter, where `draft` is a loaded smaller Target or None."""

@@ -33,15 +33,17 @@ class Budget:
 
     depth: longest root-to-leaf path, in tokens. nodes: tokens in all. min_path_probability: a drafter that
     knows probabilities stops extending a path once it falls below this. prices: [nodes] the same for each node in
-    its turn, for a drafter that adds the most probable node next; () where all have one price. branches: whether a
-    node may have several children.
+    its turn, for a drafter that adds the most probable node next; () where all have one price. chains: no node
+    may have several children. tokens_per_second: what a second is worth, for a drafter that can spend more or
+    less of them.
     """
 
     depth: int
     nodes: int
     min_path_probability: float = 0.0
     prices: tuple[float, ...] = ()
-    branches: bool = False
+    chains: bool = False
+    tokens_per_second: float = 0.0
 
     @staticmethod
     def chain(length: int) -> Budget:
@@ -144,7 +146,7 @@ class Draft:
         n = len(self.tokens)
         if n == 0:
             return self
-        small = n <= min(budget.depth, budget.nodes) and (budget.branches or self.is_chain)
+        small = n <= min(budget.depth, budget.nodes) and (not budget.chains or self.is_chain)
         if small and min(self.tokens) >= 0 and max(self.tokens) < vocab_size:
             return self
         place = {-1: -1}
@@ -152,7 +154,7 @@ class Draft:
         taken: set[int] = set()
         for node, (token, parent) in enumerate(zip(self.tokens, self.parents, strict=True)):
             fits = parent in place and depths[parent] < budget.depth and 0 <= token < vocab_size
-            alone = budget.branches or parent not in taken or node >= self.verified
+            alone = not budget.chains or parent not in taken or node >= self.verified
             if fits and alone and len(place) <= budget.nodes:
                 taken.add(parent)
                 depths[node] = depths[parent] + 1
@@ -203,11 +205,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one round: drafting, the target's pass, and the verdict (laws, rule, commit, bookkeeping)."""
+    """Seconds of one round: drafting, the target's pass, and the verdict (laws, rule, commit, bookkeeping).
+
+    rows: of that pass where other requests share it; 0 = those of the draft and one.
+    """
 
     draft: float = 0.0
     score: float = 0.0
     verify: float = 0.0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +371,7 @@ class Drafter(Protocol):
 
     taps: the layers of the target whose hidden states it needs. self_limiting: it honours
     `Budget.min_path_probability`, so a deep budget costs nothing where it has little to say. drafts_trees: it may
-    branch where the budget lets it.
+    branch unless the budget is for chains.
     A drafter that draws from a law masks ids beyond its `vocab_size` before it draws, never after.
     """
 

@@ -14,7 +14,7 @@ from outpace.drafters.suffix import SuffixDrafter, SuffixSession
 from outpace.suffix_store import SuffixStore
 from outpace.types import Budget, Draft, Scores, Step, Timing, Verdict
 
-TREE = Budget(depth=8, nodes=12, min_path_probability=0.02, branches=True)
+TREE = Budget(depth=8, nodes=12, min_path_probability=0.02)
 
 
 def observe(one, proposed, tokens):
@@ -30,14 +30,14 @@ def test_alternatives_are_siblings_where_the_budget_lets_them_be():
     text = [1, 2, 7, 1, 2, 7, 1, 2, 8, 1, 2]
     draft = SuffixSession(text, ()).propose(TREE)
     assert {draft.tokens[node] for node in draft.children(-1)} >= {7, 8}
-    assert SuffixSession(text, ()).propose(Budget(8, 12)).is_chain
+    assert SuffixSession(text, ()).propose(Budget(8, 12, chains=True)).is_chain
 
 
 def test_a_tree_stops_where_its_next_node_is_not_worth_the_row():
     chance = Random(1)
     text = [chance.randrange(4) for _ in range(300)]
     cheap = SuffixSession(text, ()).propose(TREE)
-    dear = SuffixSession(text, ()).propose(Budget(8, 12, prices=(0.02, 0.02, *(0.9,) * 10), branches=True))
+    dear = SuffixSession(text, ()).propose(Budget(8, 12, prices=(0.02, 0.02, *(0.9,) * 10)))
     assert len(cheap) == 12
     assert dear.tokens == cheap.tokens[:2]
 
@@ -46,7 +46,7 @@ def test_a_text_that_defies_its_counts_is_drafted_less_and_one_that_follows_them
     chance = Random(2)
     text = [chance.randrange(3) for _ in range(200)]
     defied, followed = SuffixSession(text, ()), SuffixSession(text, ())
-    budget = Budget(4, 4, prices=(0.3, 0.3, 0.3, 0.3))
+    budget = Budget(4, 4, prices=(0.3, 0.3, 0.3, 0.3), chains=True)
     for _ in range(20):
         draft = defied.propose(budget)
         observe(defied, draft, [(draft.tokens[0] + 1) % 3 if draft.tokens else chance.randrange(3)])

@@ -127,7 +127,7 @@ Drafter: TypeAlias = Annotated[
         metavar="NAME",
         rich_help_panel=SPECULATION,
         help="Who proposes the next tokens: auto, suffix (what mostly followed the same words), ngram (what followed "
-        "them last), model (see --draft), or none (plain decoding).",
+        "them last), model (see --draft), mixture (suffix and model), or none (plain decoding).",
     ),
 ]
 Store: TypeAlias = Annotated[

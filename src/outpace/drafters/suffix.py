@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from outpace.contexts import OWN_PRIOR, SLOTS, STORE_PRIOR, Counts, Growth, continuations, new_counts
+from outpace.estimates import Calibration
 from outpace.types import (
     EMPTY,
     Budget,
@@ -27,12 +28,6 @@ from outpace.types import (
 
 OWN_DEPTH = 8
 """Longest context within the request; with 12 nothing is gained, with 5 long copies are drafted too short."""
-
-PRIOR_WEIGHT, FADE = 8.0, 0.97
-"""A request's own record scales the probabilities: tokens accepted for tokens expected, with this many of each to
-begin with, the record fading by this factor a round."""
-
-LEAST_SCALE, MOST_SCALE = 0.3, 1.5
 
 
 class Store(Protocol):
@@ -56,8 +51,7 @@ class SuffixSession:
         self._counts: Counts | None = None
         self._counted = 0
         self._grown = Growth((), (), ())
-        self._scale = 1.0
-        self._right = self._expected = 0.0
+        self._calibration = Calibration()
         self._closed = False
 
     def propose(self, budget: Budget) -> Draft:
@@ -74,10 +68,17 @@ class SuffixSession:
             self._tokens[-OWN_DEPTH:],
             budget.depth,
             budget.node_prices(),
-            SLOTS if budget.branches else 1,
-            self._scale,
+            1 if budget.chains else SLOTS,
+            self._calibration.scale if budget.prices else 1.0,  # a fixed length depends on the text alone
         )
         return Draft(grown.tokens, grown.parents, (None,) * len(grown.tokens))
+
+    def gain(self, prices: Sequence[float]) -> float:
+        """Returns what the last proposal is expected to gain, in tokens: path probabilities less the rows' prices."""
+        paths: list[float] = []
+        for parent, prob in zip(self._grown.parents, self._grown.probs, strict=True):
+            paths.append(prob if parent < 0 else prob * paths[parent])
+        return sum(paths) - sum(prices[: len(paths)])
 
     def observe(self, step: Step, scores: Scores) -> None:
         if self._grown.tokens:
@@ -96,10 +97,7 @@ class SuffixSession:
             if node < 0:
                 break
             right += 1
-        self._right = FADE * self._right + right
-        self._expected = FADE * self._expected + expected / self._scale
-        scale = (PRIOR_WEIGHT + self._right) / (PRIOR_WEIGHT + self._expected)
-        self._scale = min(max(scale, LEAST_SCALE), MOST_SCALE)
+        self._calibration.observe(right, expected)
 
     def close(self) -> None:
         if not self._closed:

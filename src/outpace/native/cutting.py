@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -123,9 +124,9 @@ def _tensors(file: GgufFile, layers: Sequence[int], wanted: str | None) -> list[
                 continue
             name = place[prefix] + name[len(prefix) :]
         if wanted is None or rows == 1 or name == "token_embd.weight" or _bits(info) <= _bits_of(wanted) + 0.1:
-            found.append(NewTensor(name, info.format, rows, cols, lambda info=info: file.read(info.name, 0, info.rows)))
+            found.append(NewTensor(name, info.format, rows, cols, partial(file.read, info.name, 0, info.rows)))
         else:
-            found.append(NewTensor(name, wanted, rows, cols, lambda info=info: _requantised(file, info, wanted)))
+            found.append(NewTensor(name, wanted, rows, cols, partial(_requantised, file, info, wanted)))
     return found
 
 

@@ -13,7 +13,7 @@ Values = NDArray[np.float32]
 Blocks = NDArray[np.uint8]
 
 _REACH = (-120.0, -127.0, -134.0, 113.0)
-"""Where the weight of the largest size may lie on the scale of the codes; the best of these is kept, block by block."""
+"""Where a block's weight of the largest size may lie on the scale of the codes; the best of these is kept."""
 
 _NEAREST = np.abs(np.arange(-128, 128, dtype=np.float32)[:, None] - IQ4_CODES).argmin(axis=1).astype(np.uint8)
 """[256] the code nearest to each whole number from -128."""
@@ -57,7 +57,8 @@ def _iq4_nl(blocks: Values) -> Blocks:
 
 def _nearest(blocks: Values, scale: NDArray[np.float16]) -> NDArray[np.uint8]:
     whole = np.rint(blocks * _inverse(scale)).clip(-128, 127).astype(np.int16)
-    return _NEAREST[whole + 128]
+    codes: NDArray[np.uint8] = _NEAREST[whole + 128]
+    return codes
 
 
 def _half(scale: Values) -> NDArray[np.float16]:
