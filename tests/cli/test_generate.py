@@ -67,7 +67,7 @@ def test_what_to_load_is_passed_on(run: Run, loads: list[dict[str, object]]) -> 
 
 
 def test_a_draft_model_drafts(run: Run) -> None:
-    assert json.loads(run("generate", "ab", *FAST, "--draft", "x.gguf", "--json").stdout)["drafter"] == "model"
+    assert json.loads(run("generate", "ab", *FAST, "--draft", "x.gguf", "--json").stdout)["drafter"] == "mixture"
 
 
 def test_every_sampling_option_reaches_the_generation(run: Run) -> None:
