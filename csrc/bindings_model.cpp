@@ -141,7 +141,7 @@ static nb::list score(Model& model, const ScoreWork& work, const std::vector<int
   }
   nb::list results;
   size_t first = 0;
-  const size_t vocab = model.config().vocab_size;
+  const size_t vocab = model.output_size();
   for (const size_t count : rows) {
     results.append(nb::make_tuple(as_array(outputs.logits, first * vocab, {count, vocab}),
                                   hidden_of(model, outputs, first, count, taps.size())));
@@ -174,7 +174,7 @@ static NumpyFloats head(Model& model, const Table& hidden) {
     const nb::gil_scoped_release release;
     logits = model.head(hidden.data(), int(rows));
   }
-  return as_array(logits, 0, {rows, size_t(model.config().vocab_size)});
+  return as_array(logits, 0, {rows, size_t(model.output_size())});
 }
 
 static void bind_session(nb::module_& module) {

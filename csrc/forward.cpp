@@ -91,7 +91,7 @@ void ForwardPass::run(const std::vector<Session*>& sessions, int first, int rows
   begin(rows);
   taps_ = &taps;
   hidden_ = taps.empty() ? nullptr : outputs.hidden.get() + size_t(first) * taps.size() * config_.hidden_size;
-  logits_ = wants_logits ? outputs.logits.get() + size_t(first) * config_.vocab_size : nullptr;
+  logits_ = wants_logits ? outputs.logits.get() + size_t(first) * model_.output_size() : nullptr;
   plan(sessions, first);
   pool_.run([this](int thread, int) { layers(thread); });
 }
@@ -99,7 +99,7 @@ void ForwardPass::run(const std::vector<Session*>& sessions, int first, int rows
 void ForwardPass::run_head(const float* hidden, int rows, float* logits) {
   for (int first = 0; first < rows; first += kRows) {
     begin(std::min(kRows, rows - first));
-    logits_ = logits + size_t(first) * config_.vocab_size;
+    logits_ = logits + size_t(first) * model_.output_size();
     std::memcpy(x_.get(), hidden + size_t(first) * config_.hidden_size,
                 size_t(rows_) * config_.hidden_size * sizeof(float));
     pool_.run([this](int thread, int) { head(thread); });
@@ -359,7 +359,7 @@ void ForwardPass::head(int thread) {
   const Activations& x = normalise(model_.weights_.output_norm, thread);
   const Range share = vocab_panels_[thread];
   if (share.begin < share.end)
-    kernels_.multiply(*model_.weights_.output, share.begin, share.end, x, logits_, config_.vocab_size);
+    kernels_.multiply(*model_.weights_.output, share.begin, share.end, x, logits_, model_.output_size());
 }
 
 }  // namespace outpace

@@ -132,7 +132,9 @@ void Model::check() const {
     check_shape(layer.down, parts * c.hidden_size, c.ffn_size, at + "ffn_down");
   }
   check_size(weights_.output_norm, c.hidden_size, "output_norm");
-  check_shape(weights_.output, c.vocab_size, c.hidden_size, "output");
+  require(weights_.output != nullptr, "output is missing");
+  const bool trimmed = weights_.embedding != nullptr && output_size() < c.vocab_size;
+  check_shape(weights_.output, trimmed ? output_size() : c.vocab_size, c.hidden_size, "output");
   if (weights_.embedding != nullptr)
     require(weights_.embedding->rows == c.vocab_size && weights_.embedding->cols == c.hidden_size,
             "token_embd must be " + std::to_string(c.vocab_size) + " by " + std::to_string(c.hidden_size));
@@ -208,7 +210,7 @@ Outputs Model::forward(const std::vector<Session*>& sessions, const std::vector<
     positions = std::max(positions, session->last_position() + 1);
   }
   extend_rope(positions);
-  if (wants_logits) outputs.logits = buffers_->take(size_t(outputs.rows) * config_.vocab_size);
+  if (wants_logits) outputs.logits = buffers_->take(size_t(outputs.rows) * output_size());
   if (!taps.empty()) outputs.hidden = buffers_->take(size_t(outputs.rows) * taps.size() * config_.hidden_size);
   for (int first = 0; first < outputs.rows; first += ForwardPass::kRows) {
     const int rows = std::min(ForwardPass::kRows, outputs.rows - first);
@@ -268,7 +270,7 @@ Floats Model::embed(const std::vector<int32_t>& tokens) {
 
 Floats Model::head(const float* hidden, int rows) {
   const std::lock_guard lock(cache_->busy);
-  Floats out = buffers_->take(size_t(rows) * config_.vocab_size);
+  Floats out = buffers_->take(size_t(rows) * output_size());
   pass_->run_head(hidden, rows, out.get());
   return out;
 }

@@ -77,7 +77,7 @@ struct Work {
 };
 
 struct Outputs {
-  Floats logits;  // [rows][vocab_size], all requests' rows one after the other; null unless asked for
+  Floats logits;  // [rows][output_size], all requests' rows one after the other; null unless asked for
   Floats hidden;  // [rows][taps][hidden_size]; null without taps
   int rows = 0;
 };
@@ -96,6 +96,7 @@ class Model {
   size_t pass_bytes() const;     // weights that one pass reads
   size_t weight_bytes() const;   // weights held
   size_t scratch_bytes() const;  // working memory, without logits
+  int output_size() const { return weights_.output->rows; }  // logits of a row; fewer than tokens in a trimmed draft
   const KvCache& cache() const { return *cache_; }
 
   std::shared_ptr<Session> open();
@@ -107,7 +108,7 @@ class Model {
   Outputs prefill(const std::shared_ptr<Session>& session, std::vector<int32_t> tokens, const std::vector<int>& taps);
 
   Floats embed(const std::vector<int32_t>& tokens);  // [tokens][hidden_size]
-  Floats head(const float* hidden, int rows);        // [rows][vocab_size]: the final norm and the output matrix
+  Floats head(const float* hidden, int rows);        // [rows][output_size]: the final norm and the output matrix
 
  private:
   friend class ForwardPass;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,15 @@ def _cached(name: str) -> Path:
         return models.path(name)
     except OutpaceError as error:
         pytest.skip(f"{error}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _costs_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What passes cost in a test is no business of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        kept = tmp_path_factory.mktemp("costs")
+        patch.setattr("outpace.profiles.folder", lambda: kept)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -269,7 +269,7 @@ def start(
         laws=Sampler(params, seed, choice, processors=processors),
         rule=RULES[rule],
         noise=lambda committed: RoundNoise(seed, choice, committed),
-        controller=FixedController(draft_length),
+        controller=FixedController(draft_length, chains=not RULES[rule].verifies_trees),
         stop=stop or (lambda token: "stop" if token in target.eos_ids else None),
         observer=observer,
     )

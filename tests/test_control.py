@@ -13,7 +13,6 @@ from outpace.control import (
     FIRST_LOOKS,
     LAST_GAP,
     LONGEST,
-    Acceptance,
     CostCurve,
     CostProfile,
     FixedController,
@@ -21,6 +20,7 @@ from outpace.control import (
 )
 from outpace.drafters.ngram import NGramSession
 from outpace.errors import UsageError
+from outpace.estimates import Acceptance
 from outpace.types import EMPTY, Budget, Draft, Scores, Step, Timing, Verdict
 
 

@@ -200,7 +200,8 @@ def test_choices_differ_and_each_is_the_text_of_its_own_call(model, rule):
         ]
 
 
-def test_choices_of_an_unseeded_call_share_the_seed_that_was_drawn(fake):
+def test_choices_of_an_unseeded_call_share_the_seed_that_was_drawn(fake, monkeypatch):
+    monkeypatch.setattr("outpace.options.secrets.randbits", lambda bits: 7)  # with some seeds two short texts are one
     results = generate(fake, {"temperature": 1.0, "seed": None, "n": 3}).choices
     (seed,) = {one.seed for one in results}
     seeded = generate(fake, {"temperature": 1.0, "seed": seed, "n": 3}).choices

@@ -12,9 +12,8 @@ from outpace.registry import DRAFTERS, RULES, Registry
 
 
 def test_a_wrong_name_lists_the_known_ones():
-    with pytest.raises(
-        UsageError, match="unknown drafter 'ngrams'; known: none, ngram, model, unigram, bigram, translate"
-    ):
+    known = "none, ngram, suffix, model, unigram, bigram, translate, mixture"
+    with pytest.raises(UsageError, match=f"unknown drafter 'ngrams'; known: {known}"):
         DRAFTERS.get("ngrams")
 
 

@@ -121,3 +121,24 @@ class FusedSampler:
     def probs(
         self, row: NDArray[np.float32], out: NDArray[np.float64], mask: NDArray[np.uint32] | None = None
     ) -> bool: ...
+
+class ContextCounts:
+    """What followed each context of one to `depth` tokens."""
+
+    def __init__(self, depth: int) -> None: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def contexts(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def feed(self, tokens: Sequence[int], first: int = 0) -> None: ...
+
+def grow(
+    layers: Sequence[tuple[ContextCounts, float]],
+    tail: Sequence[int],
+    depth: int,
+    prices: Sequence[float],
+    width: int,
+    scale: float = 1.0,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]: ...

@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter as clock
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from outpace import models
+from outpace import models, profiles
 from outpace.constraint import GrammarCompiler
 from outpace.control import CostProfile
 from outpace.errors import UsageError, VocabularyMismatch
@@ -25,6 +26,7 @@ from outpace.opening import Opened, Opening
 from outpace.options import AUTO, Options, Plan, plan
 from outpace.registry import ENGINES
 from outpace.result import Result
+from outpace.suffix_store import Stores
 from outpace.text import Text
 from outpace.translating import translated
 from outpace.types import Drafter, Observation, Target
@@ -50,6 +52,7 @@ def load(
     dtype: str | None = None,
     trust_remote_code: bool = False,
     pack: str | None = None,
+    store: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Returns the model, ready to generate.
 
@@ -61,6 +64,7 @@ def load(
     device "cpu", "cuda" or "cuda:N", None = a GPU where there is one; dtype "float32", "bfloat16" or "float16",
     None = as stored; trust_remote_code runs code that comes with the model. pack, of the target on the native engine:
     "q4" or "q8" rounds weights in F32, F16 or BF16 to 4.5 or 8.5 bits each, and the model's name says so.
+    store: a file of earlier texts to draft from; finished requests join it, and closing the model writes it.
     Raises ModelNotFound, ModelError (VocabularyMismatch when the draft's tokens are not the target's) or UsageError.
     """
     start = clock()
@@ -74,8 +78,9 @@ def load(
         raise UsageError(f"pack is for engine 'native', got engine {engine!r}: leave one of them out")
     held = {} if pack is None else {"pack": pack}
     scorer, text = _load(target, engine, threads, context, held if engine == "native" else settings)
+    stores = Stores.of(text.vocabulary, scorer.vocab_size, None if store is None else Path(store))
     if draft is None:
-        return Model(scorer, text, load_seconds=clock() - start)
+        return Model(scorer, text, stores=stores, costs=profiles.profile(scorer), load_seconds=clock() - start)
     # A draft of a shorter context drafts until the text outgrows it.
     drafting = {} if draft_engine == "native" else settings
     helper, helper_text = _load(draft, draft_engine, threads, context, drafting, clip=True)
@@ -86,7 +91,8 @@ def load(
         raise VocabularyMismatch(
             f"{helper.name} cannot draft for {scorer.name}: {comparison}; translate='token' or 'string' lets it"
         )
-    return Model(scorer, text, helper, load_seconds=clock() - start)
+    costs = profiles.profile(scorer, helper)
+    return Model(scorer, text, helper, stores=stores, costs=costs, load_seconds=clock() - start)
 
 
 def _load(
@@ -107,14 +113,26 @@ def _load(
 class Model:
     """A loaded target with its text side, and perhaps a draft model. For one thread at a time.
 
-    costs: what passes were found to cost here; all that one generation leaves to the next, besides cached prefixes.
+    costs: what passes were found to cost here, by default nothing yet; all that one generation leaves to the next,
+    besides cached prefixes and the store that was asked for.
     """
 
-    def __init__(self, target: Target, text: Text, draft: Target | None = None, *, load_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        target: Target,
+        text: Text,
+        draft: Target | None = None,
+        *,
+        stores: Stores | None = None,
+        costs: CostProfile | None = None,
+        load_seconds: float = 0.0,
+    ) -> None:
         self.target = target
         self.text = text
         self.draft = draft
-        self.costs = CostProfile()
+        self.stores = stores or Stores()
+        self._profiled = costs is not None
+        self.costs = costs or CostProfile()
         self._drafters: dict[str, Drafter] = {}
         self.load_seconds = load_seconds
         self._compile_grammar = GrammarCompiler(text, target.vocab_size, text.eos_ids | target.eos_ids)
@@ -160,10 +178,11 @@ class Model:
         target's own law. stop: texts that end it, left out of the text. stop_ids: tokens that end it. ignore_eos: the
         model's own ending tokens do not. min_tokens: nothing ends it before this many tokens. grammar: a
         JsonSchema or Regex that the text fits, unless a stop or max_tokens ends it; needs the extra 'structured'.
-        drafter: "auto", "none", "ngram", "model" or a plugin's. draft_length: tokens drafted a round; 0 is plain
-        decoding, None is set from measured costs. rule: "coupled" keeps the seed's text whatever is drafted,
-        "rejection", "block" and "traversal" keep the law; "typical", "lenience" and "lenience-greedy" are lossy, and
-        the result says so. observer: sees each round's laws and scores before it is committed.
+        drafter: "auto", "none", "ngram", "suffix", "model", "mixture" (of the last two) or a plugin's. draft_length:
+        tokens drafted a round; 0 is plain decoding, None is set from measured costs. rule: "coupled" keeps the seed's
+        text whatever is drafted, "rejection", "block" and "traversal" keep the law; "typical", "lenience" and
+        "lenience-greedy" are lossy, and the result says so. observer: sees each round's laws and scores before it is
+        committed.
         Raises UsageError with all that is wrong in one message, ContextOverflow when the prompt leaves no room.
         """
         wanted = Options(
@@ -264,7 +283,8 @@ class Model:
         self._plan(_wanted(options))
 
     def _plan(self, wanted: Options) -> Plan:
-        return plan(wanted, self.target, self.draft, self.costs, self.text.eos_ids, self._compile_grammar)
+        known = self.text.eos_ids, self._compile_grammar, self.stores.all
+        return plan(wanted, self.target, self.draft, self.costs, *known)
 
     def transcription(
         self,
@@ -351,7 +371,10 @@ class Model:
                 forget()
 
     def close(self) -> None:
-        """Gives the weights and caches back, where the engine holds them outside Python."""
+        """Writes the store that was asked for and the costs; gives back weights and caches that the engine holds."""
+        self.stores.save()
+        if self._profiled:
+            profiles.keep(self.target, self.costs)
         for target in (self.target, self.draft):
             close = getattr(target, "close", None)
             if close is not None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 from outpace.errors import UsageError
+from outpace.estimates import Acceptance
 from outpace.types import PLAIN, Budget, Step
 
 ROW_COST = 0.06
@@ -15,6 +21,9 @@ LEAST_ROW_COST = 0.02
 
 LONGEST = 15
 """Tokens in a draft at most: the target's kernels are laid out for up to 16 rows."""
+
+MOST_ROWS = 1 << 12
+"""In one pass that a profile may speak of."""
 
 ALLOWANCE = 0.01
 """Share of plain decoding's time that drafts may lose."""
@@ -41,12 +50,12 @@ LAST_GAP = 256
 
 
 class FixedController:
-    """The same chain budget every round."""
+    """The same budget every round. chains: drafts may not be trees."""
 
-    def __init__(self, draft_length: int) -> None:
+    def __init__(self, draft_length: int, *, chains: bool = False) -> None:
         if draft_length < 0:
             raise UsageError(f"draft_length must be at least 0 (0 = plain decoding), got {draft_length}")
-        self._budget = Budget.chain(draft_length)
+        self._budget = Budget(draft_length, draft_length, chains=chains)
 
     def budget(self, load: int) -> Budget:
         return self._budget
@@ -76,9 +85,26 @@ class CostCurve:
         late.append(cost)
         self._costs[count] = sorted(late)[len(late) // 2]
 
+    def record(self) -> dict[str, list[float]]:
+        """Returns the late measurements by count, as JSON has them."""
+        return {str(count): list(late) for count, late in self._late.items()}
+
+    def learn(self, record: Mapping[str, Sequence[float]]) -> None:
+        """Takes over recorded measurements. Raises ValueError for what cannot be costs."""
+        for count, costs in record.items():
+            if not 0 <= int(count) <= MOST_ROWS or not all(0 <= float(cost) < math.inf for cost in costs):
+                raise ValueError(f"no costs of a pass: {count}")
+            for cost in costs[-LATE:]:
+                self.observe(int(count), float(cost))
+
     def seen(self, count: int) -> int:
         """Returns how often this count was measured, at most LATE."""
         return len(self._late.get(count, ()))
+
+    @property
+    def longest(self) -> int:
+        """The largest count that was measured; where none was, the one that is known."""
+        return max(self._late, default=min(self._costs))
 
     def __call__(self, count: int) -> float:
         known = self._costs.get(count)
@@ -94,6 +120,22 @@ class CostCurve:
         return low + (count - below) * max(slope, self._step)
 
 
+def convex_slopes(costs: Sequence[float]) -> list[float]:
+    """Returns [len(costs) - 1] the rises of the largest convex curve under the costs: noise makes no bumps in it."""
+    hull: list[int] = []
+    for i, cost in enumerate(costs):
+        while len(hull) > 1:
+            a, b = hull[-2:]
+            if (costs[b] - costs[a]) * (i - b) < (cost - costs[b]) * (b - a):
+                break
+            hull.pop()
+        hull.append(i)
+    slopes: list[float] = []
+    for a, b in pairwise(hull):
+        slopes += [(costs[b] - costs[a]) / (b - a)] * (b - a)
+    return slopes
+
+
 class CostProfile:
     """What passes cost on this machine with this model, in plain passes; all that outlives a request.
 
@@ -106,6 +148,25 @@ class CostProfile:
         self.plain_seen = 0
         self.score = CostCurve((1, 1.0), ROW_COST)
         self.draft: dict[str, CostCurve] = {}
+
+    def record(self) -> dict[str, Any]:
+        """Returns what is known, as JSON has it, but for the drafters' costs: those belong to a pair."""
+        return {"plain_seconds": self.plain_seconds, "score": self.score.record()}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> CostProfile:
+        """Returns the profile of a record. Raises ValueError, KeyError or TypeError where it is none."""
+        profile = cls()
+        profile.plain_seconds = float(record["plain_seconds"])
+        if not 0 < profile.plain_seconds < math.inf:
+            raise ValueError(f"a pass cannot take {profile.plain_seconds} seconds")
+        profile.plain_seen = FIRST_LOOKS
+        profile.score.learn(record["score"])
+        return profile
+
+    def expect_drafts(self, drafter: str, token_seconds: float) -> None:
+        """Notes what a token of a drafter should cost, until it is measured."""
+        self.draft[drafter] = CostCurve((0, 0.0), token_seconds / self.plain_seconds)
 
     def drafting(self, drafter: str) -> CostCurve:
         """Returns the curve of one drafter."""
@@ -131,49 +192,13 @@ class CostProfile:
         self.plain_seconds += weight * (min(max(seconds, 0.5 * now), 2.0 * now) - now)
 
 
-class Acceptance:
-    """How likely each position of a draft is accepted, given the ones before it.
-
-    A draft says nothing about the positions after its first rejection. Old rounds fade; a position that was
-    hardly reached is taken to be like the one before it.
-    """
-
-    FADE = 0.98
-    PRIOR_WEIGHT = 4.0
-
-    def __init__(self, first: float) -> None:
-        self._first = first
-        self._right: list[float] = []
-        self._tried: list[float] = []
-
-    def observe(self, drafted: int, accepted: int) -> None:
-        while len(self._tried) < drafted:
-            self._right.append(0.0)
-            self._tried.append(0.0)
-        # All fade, so that a position that looked poor once is not shunned for ever.
-        self._right = [right * self.FADE for right in self._right]
-        self._tried = [tried * self.FADE for tried in self._tried]
-        for i in range(min(drafted, accepted + 1)):
-            self._right[i] += i < accepted
-            self._tried[i] += 1
-
-    def reached(self, length: int) -> list[float]:
-        """Returns [length] the probability that each position is accepted, with all before it."""
-        rate, path, paths = self._first, 1.0, []
-        for i in range(length):
-            if i < len(self._tried):
-                rate = (self.PRIOR_WEIGHT * rate + self._right[i]) / (self.PRIOR_WEIGHT + self._tried[i])
-            path *= rate
-            paths.append(path)
-        return paths
-
-
 class MeasuredController:
     """Sets the budget with the most tokens per second to be expected, from measured costs and acceptance.
 
     A drafter that limits itself gets a deep budget and the least path probability that pays: lambda dT, with
-    lambda the tokens of late for the time of a plain pass, and dT what one more row costs in the same unit. Any other
-    gets the length d that maximises (1 + sum of path probabilities) / (T_score(1 + d) + T_draft(d)).
+    lambda the tokens of late for the time of a plain pass, and dT what one more row costs in the same unit; as a
+    price for each node in its turn, and as one for all. Any other gets the length d that maximises
+    (1 + sum of path probabilities) / (T_score(1 + d) + T_draft(d)). chains: drafts may not be trees.
 
     Whatever the estimates say, a ledger bounds what drafts may lose: it opens with `patience` plain passes, earns
     what a round saves and ALLOWANCE of plain decoding's time, pays what a round loses, and no draft is longer than
@@ -186,6 +211,7 @@ class MeasuredController:
         drafter: str,
         *,
         self_limiting: bool,
+        chains: bool = False,
         first_length: int = 4,
         patience: float = 0.75,
     ) -> None:
@@ -193,13 +219,15 @@ class MeasuredController:
         self._score = profile.score
         self._draft = profile.drafting(drafter)
         self._self_limiting = self_limiting
+        self._chains = chains
         self._first_length = first_length
         self._ledger = patience  # in plain passes
         self._ceiling = max(SAVINGS, patience)
         self._acceptance = Acceptance(0.7)
         self._load = 1
         self._costs: list[float] = []
-        self._measured = 0  # longest draft that was measured; none is more than twice as long
+        self._slopes: list[float] = []
+        self._measured = self._score.longest - 1  # draft that was measured; none is more than twice as long
         self._until_refresh = 0
         self._asked = 0
         self._probing = False
@@ -220,14 +248,15 @@ class MeasuredController:
         if self._probing:
             self._gap = min(2 * self._gap, LAST_GAP)
             self._idle = 0
-            budget = Budget.chain(PROBE if self._self_limiting else self._first_length)
+            free = replace(self._deep(), depth=PROBE, nodes=PROBE, min_path_probability=0.0, prices=())
+            budget = free if self._self_limiting else Budget.chain(self._first_length)
         else:
             budget = self._deep() if self._self_limiting else self._best()
         depth = min(budget.depth, max(PROBE, 2 * self._measured))
         while depth and self._costs[depth] - 1 > self._ledger:
             depth -= 1
         self._asked = depth
-        return budget if depth == budget.depth else Budget(depth, depth, budget.min_path_probability)
+        return budget if depth == budget.depth else replace(budget, depth=depth, nodes=depth)
 
     def _refresh(self, load: int) -> None:
         """Looks up [LONGEST + 1] what a round costs by draft length, in plain rounds of the same load."""
@@ -236,14 +265,17 @@ class MeasuredController:
         self._costs = [1.0]
         for d in range(1, LONGEST + 1):
             score = max(self._score(load * (1 + d)) / plain, 1 + LEAST_ROW_COST * d)
-            self._costs.append(score + self._draft(d) / plain)
+            self._costs.append(score if self._self_limiting else score + self._draft(d) / plain)
+        self._slopes = convex_slopes(self._costs)
         self._until_refresh = REFRESH
 
     def _deep(self) -> Budget:
         typical = max(2, round(self._drafted / self._rounds)) if self._rounds else self._first_length
         row = (self._costs[typical] - 1) / typical
         rate = max(self._late_tokens / self._late_cost if self._late_cost else 0.0, 1.0)
-        return Budget(LONGEST, LONGEST, max(0.0, min(1.0, rate * row)))
+        prices = tuple(min(1.0, rate * slope) for slope in self._slopes)
+        second = rate / self._profile.plain_seconds
+        return Budget(LONGEST, LONGEST, max(0.0, min(1.0, rate * row)), prices, self._chains, second)
 
     def _best(self) -> Budget:
         if self._rounds < 2:
@@ -258,10 +290,10 @@ class MeasuredController:
 
     def observe(self, step: Step) -> None:
         drafted, accepted, seconds = step.drafted, step.accepted, step.seconds
-        rows = seconds.rows
+        rows = seconds.rows or 1 + len(step.draft)
         self._profile.observe(rows, seconds.score + self._load * seconds.verify)
         # A model's first draft also pays for its prefill, which says nothing of later ones.
-        if self._asked and (self._rounds or self._self_limiting):
+        if self._asked and self._rounds and not self._self_limiting:
             self._draft.observe(drafted, seconds.draft / self._profile.plain_seconds)
         if drafted and self._score.seen(rows) <= SURE:
             self._until_refresh = 0
@@ -273,6 +305,8 @@ class MeasuredController:
         if self._until_refresh <= 0:
             self._refresh(self._load)
         cost = self._costs[min(drafted, LONGEST)]
+        if self._self_limiting and self._rounds:
+            cost += min(seconds.draft / self._profile.plain_seconds, SAVINGS)  # a prefill is no verdict on drafts
         tokens = len(step.tokens)
         self._late_tokens = 0.95 * self._late_tokens + tokens
         self._late_cost = 0.95 * self._late_cost + cost

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from outpace.constraint import CompiledGrammar
 from outpace.control import LONGEST, CostProfile, FixedController, MeasuredController
@@ -15,6 +15,7 @@ from outpace.noise import check_choice
 from outpace.processors import Adjustments, check_ids
 from outpace.registry import DRAFTERS, RULES
 from outpace.sampling import SamplingParams
+from outpace.suffix_store import SuffixStore
 from outpace.types import Controller, Drafter, Rule, Target
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ AUTO = "auto"
 MAX_N = 128
 """Choices of one call."""
 
-FREE_PATIENCE, MODEL_PATIENCE = 0.75, 16.0
+FREE_PATIENCE, MODEL_PATIENCE = 1.5, 6.0
 """Plain passes that drafts may lose before they have shown their worth, where none and where a model runs."""
 
 
@@ -83,6 +84,15 @@ class Plan:
     forced: int = 0
 
 
+@runtime_checkable
+class Remembering(Protocol):
+    """A drafter that can draft from texts of other requests."""
+
+    def remembering(self, stores: Sequence[SuffixStore]) -> Drafter:
+        """Returns the drafter with these stores, the least specific first."""
+        ...
+
+
 class _Problems:
     """Collects what is wrong, so that the caller hears of all of it at once."""
 
@@ -107,8 +117,10 @@ def plan(
     profile: CostProfile,
     eos_ids: frozenset[int] = frozenset(),
     compile_grammar: Callable[[Grammar], CompiledGrammar] | None = None,
+    stores: Sequence[SuffixStore] = (),
 ) -> Plan:
     """Returns the plan. eos_ids: those of the text side, beside the target's. compile_grammar: for its vocabulary.
+    stores: for a drafter that uses them.
 
     Raises UsageError with every problem and its remedy, in one message.
     """
@@ -124,10 +136,13 @@ def plan(
     rule: Rule | None = problems.attempt(lambda: RULES.get(options.rule)())
     name, reason = _choice(options, draft)
     drafter: Drafter | None = problems.attempt(lambda: DRAFTERS.get(name)(target, draft))
-    if drafter and rule:
-        problems.found += _misfits(target, drafter, rule)
+    if isinstance(drafter, Remembering):
+        drafter = drafter.remembering(stores)
+    if drafter:
+        problems.found += _misfits(target, drafter)
     grammar = problems.attempt(lambda: _grammar(options, compile_grammar))
-    controller = problems.attempt(lambda: _controller(options, name, drafter, profile))
+    chains = not (rule is not None and rule.verifies_trees and target.scores_trees)
+    controller = problems.attempt(lambda: _controller(options, name, drafter, profile, chains))
     if problems.found or not (params and adjustments and rule and drafter and controller):
         raise UsageError("; ".join(problems.found))
     fixed = options.draft_length is not None or name == "none"
@@ -198,31 +213,34 @@ def _choice(options: Options, draft: Target | None) -> tuple[str, str]:
     if options.drafter != AUTO:
         return options.drafter, "as asked"
     if draft is not None:
-        return getattr(draft, "drafter", "model"), f"drafts by {draft.name}"
-    return "ngram", "automatic, no draft model given"
+        name = getattr(draft, "drafter", "mixture")
+        return name, f"suffixes, and drafts by {draft.name}" if name == "mixture" else f"drafts by {draft.name}"
+    return "suffix", "automatic, no draft model given"
 
 
-def _controller(options: Options, name: str, drafter: Drafter | None, profile: CostProfile) -> Controller:
+def _controller(
+    options: Options, name: str, drafter: Drafter | None, profile: CostProfile, chains: bool
+) -> Controller:
     if options.draft_length is not None:
-        return FixedController(options.draft_length)
+        return FixedController(options.draft_length, chains=chains)
     if name == "none" or drafter is None:
         return FixedController(0)
     patience = MODEL_PATIENCE if drafter.weight_bytes else FREE_PATIENCE
-    return MeasuredController(profile, name, self_limiting=drafter.self_limiting, patience=patience)
+    return MeasuredController(
+        profile,
+        name,
+        self_limiting=drafter.self_limiting,
+        chains=chains,
+        patience=patience,
+    )
 
 
-def _misfits(target: Target, drafter: Drafter, rule: Rule) -> list[str]:
-    """Returns what the three cannot do together, each with its remedy."""
+def _misfits(target: Target, drafter: Drafter) -> list[str]:
+    """Returns what the two cannot do together, each with its remedy."""
     found = []
-    if drafter.drafts_trees and not rule.verifies_trees:
-        found.append(f"drafter {drafter.name!r} drafts trees, which rule {rule.name!r} cannot verify: use 'coupled'")
-    if drafter.drafts_trees and not target.scores_trees:
-        found.append(
-            f"drafter {drafter.name!r} drafts trees, which engine {target.engine!r} cannot score: use 'ngram'"
-        )
     if drafter.taps and max(drafter.taps) > target.hidden_layers:
         found.append(
             f"drafter {drafter.name!r} needs the hidden states of layer {max(drafter.taps)}, "
-            f"the target offers {target.hidden_layers}: use 'ngram'"
+            f"the target offers {target.hidden_layers}: use 'suffix'"
         )
     return found

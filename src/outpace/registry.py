@@ -51,10 +51,12 @@ DRAFTERS = Registry(
     {
         "none": "outpace.drafters.none:make",
         "ngram": "outpace.drafters.ngram:make",
+        "suffix": "outpace.drafters.suffix:make",
         "model": "outpace.drafters.model:make",
         "unigram": "outpace.drafters.bigram:make_unigram",
         "bigram": "outpace.drafters.bigram:make",
         "translate": "outpace.drafters.translate:make",
+        "mixture": "outpace.drafters.mixture:make",
     },
 )
 """Callables (target, draft) -> Drafter, where `draft` is a loaded smaller Target or None."""

@@ -12,7 +12,7 @@ committed token, row i + 1 follows node i.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 Array: TypeAlias = Any
@@ -32,12 +32,18 @@ class Budget:
     """How much a drafter may propose; depth 0 is plain decoding.
 
     depth: longest root-to-leaf path, in tokens. nodes: tokens in all. min_path_probability: a drafter that
-    knows probabilities stops extending a path once it falls below this.
+    knows probabilities stops extending a path once it falls below this. prices: [nodes] the same for each node in
+    its turn, for a drafter that adds the most probable node next; () where all have one price. chains: no node
+    may have several children. tokens_per_second: what a second is worth, for a drafter that can spend more or
+    less of them.
     """
 
     depth: int
     nodes: int
     min_path_probability: float = 0.0
+    prices: tuple[float, ...] = ()
+    chains: bool = False
+    tokens_per_second: float = 0.0
 
     @staticmethod
     def chain(length: int) -> Budget:
@@ -49,7 +55,11 @@ class Budget:
         if self.depth <= room:
             return self
         depth = max(0, room)
-        return Budget(depth, self.nodes if depth else 0, self.min_path_probability)
+        return replace(self, depth=depth, nodes=self.nodes if depth else 0)
+
+    def node_prices(self) -> tuple[float, ...]:
+        """Returns [nodes] the least path probability of each node."""
+        return self.prices[: self.nodes] or (self.min_path_probability,) * self.nodes
 
 
 PLAIN = Budget(depth=0, nodes=0)
@@ -132,15 +142,21 @@ class Draft:
         return max(depths, default=0)
 
     def fitting(self, budget: Budget, vocab_size: int) -> Draft:
-        """Returns the draft less foreign ids, nodes beyond the budget, and the descendants of both."""
+        """Returns the draft less foreign ids, what the budget does not allow, and the descendants of both."""
         n = len(self.tokens)
-        if n == 0 or (n <= budget.depth and min(self.tokens) >= 0 and max(self.tokens) < vocab_size):
+        if n == 0:
+            return self
+        small = n <= min(budget.depth, budget.nodes) and (not budget.chains or self.is_chain)
+        if small and min(self.tokens) >= 0 and max(self.tokens) < vocab_size:
             return self
         place = {-1: -1}
         depths = {-1: 0}
+        taken: set[int] = set()
         for node, (token, parent) in enumerate(zip(self.tokens, self.parents, strict=True)):
             fits = parent in place and depths[parent] < budget.depth and 0 <= token < vocab_size
-            if fits and len(place) <= budget.nodes:
+            alone = not budget.chains or parent not in taken or node >= self.verified
+            if fits and alone and len(place) <= budget.nodes:
+                taken.add(parent)
                 depths[node] = depths[parent] + 1
                 place[node] = len(place) - 1
         return self.only([node for node in place if node >= 0])
@@ -193,13 +209,13 @@ class Verdict:
 class Timing:
     """Seconds of one round: drafting, the target's pass, and the verdict (laws, rule, commit, bookkeeping).
 
-    rows: of that pass, those of other requests in it included.
+    rows: of that pass where other requests share it; 0 = those of the draft and one.
     """
 
     draft: float = 0.0
     score: float = 0.0
     verify: float = 0.0
-    rows: int = 1
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +372,8 @@ class Drafter(Protocol):
     """Proposes tokens within a budget, and says from which law each was drawn.
 
     taps: the layers of the target whose hidden states it needs. self_limiting: it honours
-    `Budget.min_path_probability`, so a deep budget costs nothing where it has little to say.
+    `Budget.min_path_probability`, so a deep budget costs nothing where it has little to say. drafts_trees: it may
+    branch unless the budget is for chains.
     A drafter that draws from a law masks ids beyond its `vocab_size` before it draws, never after.
     """
 

@@ -33,7 +33,7 @@ def test_the_text_goes_to_stdout_and_one_summary_line_to_stderr(run: Run) -> Non
     assert plain.stdout.endswith("\n")
     [line] = plain.stderr.splitlines()
     assert "24 tokens at" in line
-    assert "ngram" in line
+    assert "suffix" in line
 
 
 @pytest.mark.parametrize("source", [["ab abc"], ["-"], []])
@@ -60,12 +60,14 @@ def test_every_option_reaches_the_generation(run: Run, rule: str) -> None:
 
 
 def test_what_to_load_is_passed_on(run: Run, loads: list[dict[str, object]]) -> None:
-    run("generate", "ab", *FAST, "--model", "big.gguf", "--draft", "small.gguf", "--threads", "2", "--context", "99")
-    assert loads == [{"target": Path("big.gguf"), "draft": Path("small.gguf"), "threads": 2, "context": 99}]
+    asked = ["--model", "big.gguf", "--draft", "small.gguf", "--threads", "2", "--context", "99", "--store", "texts"]
+    run("generate", "ab", *FAST, *asked)
+    wanted = {"target": "big.gguf", "draft": "small.gguf", "threads": 2, "context": 99, "store": "texts"}
+    assert [{name: value if isinstance(value, int) else str(value) for name, value in loads[0].items()}] == [wanted]
 
 
 def test_a_draft_model_drafts(run: Run) -> None:
-    assert json.loads(run("generate", "ab", *FAST, "--draft", "x.gguf", "--json").stdout)["drafter"] == "model"
+    assert json.loads(run("generate", "ab", *FAST, "--draft", "x.gguf", "--json").stdout)["drafter"] == "mixture"
 
 
 def test_every_sampling_option_reaches_the_generation(run: Run) -> None:
@@ -125,7 +127,7 @@ def test_a_stop_string_ends_the_text(run: Run) -> None:
         ),
         (
             ["--drafter", "psychic"],
-            "unknown drafter 'psychic'; known: none, ngram, model, unigram, bigram, translate",
+            "unknown drafter 'psychic'; known: none, ngram, suffix, model, unigram, bigram, translate, mixture",
         ),
         (["--max-tokens", "0"], "max_tokens must be at least 1, got 0"),
         (["--stop", ""], "stop strings must be a list of texts that are not empty, got ('',)"),

@@ -68,6 +68,17 @@ def test_the_budget_is_respected(drafter):
             assert drafter.drafts_trees or draft.is_chain
 
 
+def test_it_does_not_branch_where_the_budget_is_for_chains(drafter):
+    for end in (5, 20, 60):
+        session = opened(drafter, TEXT[:end])
+        [chain] = drafter.propose_many([(session, Budget(depth=6, nodes=6, chains=True))])
+        assert drafter.name == "adversarial" or chain.is_chain
+        [tree] = drafter.propose_many([(session, Budget(depth=3, nodes=9))])
+        assert tree.depth <= 3
+        assert len(tree) <= 9
+        assert drafter.drafts_trees or tree.is_chain
+
+
 def test_an_empty_budget_gives_an_empty_draft(drafter):
     assert proposed(drafter, opened(drafter, TEXT[:30]), 0) == EMPTY
 

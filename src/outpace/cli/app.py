@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from outpace.cli import audit, bench, chat, console, doctor, explain, generate, models, plan, serve, simulate
+from outpace.cli import audit, bench, chat, console, doctor, draft, explain, generate, models, plan, serve, simulate
 from outpace.errors import ModelNotFound, OutpaceError, Unsupported, UsageError, VocabularyMismatch
 
 MISTAKE, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -128,6 +128,7 @@ explain.register(app)
 doctor.register(app)
 bench.register(app)
 plan.register(app)
+draft.register(app)
 audit.register(app)
 serve.register(app)
 simulate.register(app)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,8 +10,6 @@ from outpace.cli import bench_run, console, options
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.table import Table
 
     from outpace.bench.kernels import KernelReport
@@ -51,23 +48,13 @@ def kernels(
 
     if not 0 <= seconds <= 3600:
         raise UsageError(f"seconds must be in [0, 3600], got {seconds}")
-    report = bench_kernels(model, threads=threads, peers=peers, seconds=seconds, progress=_progress())
+    report = bench_kernels(
+        model, threads=threads, peers=peers, seconds=seconds, progress=console.progress("measuring")
+    )
     if as_json:
         console.print_json(report.record())
     else:
         _show(report)
-
-
-def _progress() -> Callable[[float], None]:
-    """Returns what shows the fraction done, on a terminal."""
-    if not sys.stderr.isatty():
-        return lambda fraction: None
-
-    def show(fraction: float) -> None:
-        sys.stderr.write("\r\x1b[K" if fraction >= 1 else f"\rmeasuring {fraction:4.0%}")
-        sys.stderr.flush()
-
-    return show
 
 
 def _show(report: KernelReport) -> None:

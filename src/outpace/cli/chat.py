@@ -29,6 +29,7 @@ def chat(
     drafter: options.Drafter = "auto",
     draft: options.DraftModel = None,
     draft_length: options.DraftLength = None,
+    store: options.Store = None,
     rule: options.Rule = "coupled",
     no_speculation: options.NoSpeculation = False,
     temperature: options.Temperature = 0.0,
@@ -84,9 +85,10 @@ def chat(
         "min_tokens": min_tokens,
     }
     run_on = options.EngineChoice(engine, draft_engine, translate, device, dtype, trust_remote_code, pack)
-    loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on)
-    loaded.check(**settings)
-    _converse(loaded.chat(system), settings, show_draft)
+    loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on, store=store)
+    with loaded:
+        loaded.check(**settings)
+        _converse(loaded.chat(system), settings, show_draft)
 
 
 def _converse(conversation: Chat, settings: dict[str, Any], show_draft: bool) -> None:

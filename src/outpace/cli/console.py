@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
 PIPED_WIDTH = 100
@@ -66,3 +68,15 @@ def print_json(record: object) -> None:
 
     sys.stdout.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+def progress(what: str) -> Callable[[float], None]:
+    """Returns what shows the fraction done, on a terminal."""
+    if not sys.stderr.isatty():
+        return lambda fraction: None
+
+    def show(fraction: float) -> None:
+        sys.stderr.write("\r\x1b[K" if fraction >= 1 else f"\r{what} {fraction:4.0%}")
+        sys.stderr.flush()
+
+    return show

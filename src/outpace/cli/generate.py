@@ -138,6 +138,7 @@ def generate(
     drafter: options.Drafter = "auto",
     draft: options.DraftModel = None,
     draft_length: options.DraftLength = None,
+    store: options.Store = None,
     rule: options.Rule = "coupled",
     no_speculation: options.NoSpeculation = False,
     temperature: options.Temperature = 0.0,
@@ -218,13 +219,14 @@ def generate(
     request = Request(read_prompt(prompt) if audio is None else "", settings, audio)
     request.check(prompt)
     run_on = options.EngineChoice(engine, draft_engine, translate, device, dtype, trust_remote_code, pack)
-    loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on)
-    if compare:
-        _compare(loaded, request, show)
-    elif trace:
-        _trace(loaded, request, show)
-    else:
-        _report(run_choices(loaded, request, show), show, request.sampled)
+    loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on, store=store)
+    with loaded:
+        if compare:
+            _compare(loaded, request, show)
+        elif trace:
+            _trace(loaded, request, show)
+        else:
+            _report(run_choices(loaded, request, show), show, request.sampled)
 
 
 def read_prompt(argument: str | None) -> str:

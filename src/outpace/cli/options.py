@@ -147,8 +147,19 @@ Drafter: TypeAlias = Annotated[
         "--drafter",
         metavar="NAME",
         rich_help_panel=SPECULATION,
-        help="Who proposes the next tokens: auto, ngram (what followed the same words earlier), unigram or bigram "
-        "(counts of tokens), model (see --draft), translate (see --translate), or none (plain decoding).",
+        help="Who proposes the next tokens: auto, suffix (what mostly followed the same words), ngram (what followed "
+        "them last), unigram or bigram (counts of tokens), model (--draft), mixture (suffix and model), translate "
+        "(see --translate), or none (plain decoding).",
+    ),
+]
+Store: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="FILE",
+        rich_help_panel=SPECULATION,
+        show_default="nothing is kept",
+        help="Draft from the texts in this file, too, and add this run's; made when it is not there.",
     ),
 ]
 DraftLength: TypeAlias = Annotated[
@@ -475,6 +486,7 @@ def load_model(
     threads: int | None,
     context: int | None,
     engine: EngineChoice = _AUTOMATIC,
+    store: Path | None = None,
 ) -> outpace.api.Model:
     """Returns the loaded model, fetched first where it is not here; on a terminal, one line says what goes on."""
     from outpace.api import load
@@ -485,7 +497,8 @@ def load_model(
         sys.stderr.write(f"loading {name} ...")
         sys.stderr.flush()
     try:
-        return load(path, draft=draft_path, threads=threads, context=context, **engine.given)
+        asked = engine.given | ({} if store is None else {"store": store})
+        return load(path, draft=draft_path, threads=threads, context=context, **asked)
     finally:
         if watched:
             sys.stderr.write("\r\x1b[K")

@@ -2,17 +2,20 @@
 
 The session's cache holds a prefix of the request's tokens and of its own guesses. Before a round it is rewound to
 what the target committed of them, and what it has not seen yet is scored together with the first guess: after a
-full acceptance that is the last guess and the bonus, so no pass is spent on catching up.
+full acceptance that is the last guess and the bonus, so no pass is spent on catching up. Where the budget has a least
+path probability, the next guess waits for the confidence of those before it: of laws, so what is drawn stays drawn.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import cast
 
 from array_api_compat import array_namespace, device
 
 from outpace.errors import ContextOverflow, UsageError
+from outpace.estimates import Calibration
 from outpace.types import (
     EMPTY,
     Array,
@@ -48,6 +51,8 @@ class ModelSession:
         self.pending: Draft = EMPTY
         self.cache: TargetSession | None = None
         self._agreed = 0
+        self.chances: list[float] = []  # of each guess given the ones before it, where the budget asks for them
+        self._calibration = Calibration()
 
     def begin(self, depth: int) -> None:
         """Makes the cache hold a prefix of what is committed, and `pending` the rest after its last token."""
@@ -56,7 +61,7 @@ class ModelSession:
                 f"the draft model's context holds {self.model.max_length} tokens, "
                 f"the text has {len(self.committed)} and {depth} were to be drafted"
             )
-        self.guesses, self.guess_laws = [], []
+        self.guesses, self.guess_laws, self.chances = [], [], []
         if self.cache is None:
             self.cache, _ = self.model.open(Prompt(tuple(self.committed), self.source))
         else:
@@ -85,13 +90,27 @@ class ModelSession:
         self.guesses.append(token)
         self.guess_laws.append(law)
 
+    def judge(self, row: Array) -> None:
+        """Notes how likely the guess from this row [V] is right: as the row's largest probability says."""
+        xp = array_namespace(row)
+        confidence = 1 / float(xp.sum(xp.exp(row - xp.max(row))))
+        self.chances.append(min(1.0, self._calibration.scale * confidence))
+
+    def worth_going_on(self, least: float) -> bool:
+        """Returns whether all guesses so far are right with at least this probability."""
+        return math.prod(self.chances) >= least
+
     def observe(self, step: Step, scores: Scores) -> None:
+        right = 0
         for guess, token in zip(self.guesses, step.tokens, strict=False):
             if guess != token:
                 break
-            self._agreed += 1
+            right += 1
+        self._agreed += right
+        if self.chances:
+            self._calibration.observe(right, sum(self.chances[: right + 1]))
         self.committed += step.tokens
-        self.guesses, self.guess_laws = [], []
+        self.guesses, self.guess_laws, self.chances = [], [], []
 
     def close(self) -> None:
         if self.cache is not None:
@@ -123,16 +142,26 @@ class ModelDrafter:
         return ModelSession(self.model, prompt, laws)
 
     def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
-        sessions = [(cast(ModelSession, session), min(budget.depth, budget.nodes)) for session, budget in work]
-        for session, depth in sessions:
-            if depth:
-                session.begin(depth)
-        for drawn in range(max((depth for _, depth in sessions), default=0)):
-            drawing = [session for session, depth in sessions if depth > drawn]
-            scores = self.model.score_many([(session.opened, session.pending) for session in drawing])
-            for session, score in zip(drawing, scores, strict=True):
-                session.extend(self._fitted(score.logits[-1]))
-        return [Draft.chain(session.guesses, session.guess_laws) if depth else EMPTY for session, depth in sessions]
+        sessions = [cast(ModelSession, session) for session, _ in work]
+        drawing = [(session, budget) for session, (_, budget) in zip(sessions, work, strict=True) if _room(budget)]
+        for session, budget in drawing:
+            session.begin(_room(budget))
+        while drawing:
+            scores = self.model.score_many([(session.opened, session.pending) for session, _ in drawing])
+            for (session, budget), score in zip(drawing, scores, strict=True):
+                row = self._fitted(score.logits[-1])
+                if budget.min_path_probability:
+                    session.judge(row)
+                session.extend(row)
+            drawing = [
+                (session, budget)
+                for session, budget in drawing
+                if len(session.guesses) < _room(budget) and session.worth_going_on(budget.min_path_probability)
+            ]
+        return [
+            Draft.chain(session.guesses, session.guess_laws) if _room(budget) else EMPTY
+            for session, (_, budget) in zip(sessions, work, strict=True)
+        ]
 
     def _fitted(self, row: Array) -> Array:
         """Returns [vocab_size] the row cut to the target's head, or padded with -inf."""
@@ -141,6 +170,10 @@ class ModelDrafter:
             return row[: self.vocab_size]
         xp = array_namespace(row)
         return xp.concat([row, xp.full((missing,), -xp.inf, dtype=row.dtype, device=device(row))])
+
+
+def _room(budget: Budget) -> int:
+    return min(budget.depth, budget.nodes)
 
 
 def make(target: Target, draft: Target | None = None) -> Drafter:

@@ -6,6 +6,8 @@ Whatever a file states that would change the results and that the engine does no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,6 +19,9 @@ from outpace.native.metadata import StringArray, Value
 from outpace.native.tensor_bytes import TensorBytes
 from outpace.native.weights import ModelConfig, Rope, TensorInfo
 from outpace.vocabulary import end_of_generation
+
+OUTPUT_IDS = "outpace.draft.output_ids"
+"""The key of a draft whose output was cut to some tokens: their ids, ascending."""
 
 _KNOWN_KEYS = rope.KEYS | {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size", "attention.head_count",
@@ -40,7 +45,20 @@ def config_from_gguf(metadata: Mapping[str, Value], files: TensorBytes) -> Model
     _refuse_unknown(facts, _KNOWN_KEYS | architecture.keys)
     embedding = embedding_of(files.tensors, "token_embd.weight")
     config = common_config(architecture, facts, files, _eos_ids(metadata, embedding.rows), architecture.interleaved)
+    config = replace(config, output_ids=_output_ids(metadata, embedding.rows))
     return rope.take_divisors(facts, files, config)
+
+
+def _output_ids(metadata: Mapping[str, Value], rows: int) -> tuple[int, ...]:
+    ids = metadata.get(OUTPUT_IDS)
+    if ids is None:
+        return ()
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu" or not ids.size:
+        raise BadModelFile(f"{OUTPUT_IDS} must be an array of token ids, got {brief(ids)}")
+    listed: list[int] = ids.tolist()
+    if listed[0] < 0 or listed[-1] >= rows or any(b <= a for a, b in pairwise(listed)):
+        raise BadModelFile(f"{OUTPUT_IDS} must be ascending ids in [0, {rows})")
+    return tuple(listed)
 
 
 def supported(architecture: Architecture | None, name: str) -> Architecture:
@@ -135,6 +153,8 @@ def check_tensors(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Non
     """
     if config.heads % config.kv_heads:
         raise BadModelFile(f"{config.heads} heads cannot share {config.kv_heads} key-value heads evenly")
+    if config.tied and config.output_ids:
+        raise BadModelFile(f"{OUTPUT_IDS} needs an output matrix of its own, output.weight is missing")
     if config.head_dim % 2:
         raise BadModelFile(f"the head size must be even for rotary positions, got {config.head_dim}")
     if not config.norm_epsilon < 1:
@@ -175,7 +195,7 @@ def expected_tensors(config: ModelConfig) -> list[tuple[str, int, int]]:
     in_layer.append((f"ffn_down{suffix}", count * hidden, ffn))
     tensors = [("token_embd.weight", config.vocab_size, hidden), ("output_norm.weight", 1, hidden)]
     if not config.tied:
-        tensors.append(("output.weight", config.vocab_size, hidden))
+        tensors.append(("output.weight", config.output_size, hidden))
     for layer in range(config.layers):
         tensors += [(f"blk.{layer}.{name}", rows, cols) for name, rows, cols in in_layer]
     return tensors

@@ -14,7 +14,7 @@ Blocks = NDArray[np.uint8]
 Values = NDArray[np.float32]
 
 
-_IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+IQ4_CODES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 
 
 def _halves(blocks: Blocks, at: int) -> Values:
@@ -58,7 +58,7 @@ def _q5_1(blocks: Blocks) -> Values:
 
 
 def _iq4_nl(blocks: Blocks) -> Values:
-    return _IQ4[_nibbles(blocks[:, 2:])] * _halves(blocks, 0)
+    return IQ4_CODES[_nibbles(blocks[:, 2:])] * _halves(blocks, 0)
 
 
 def _q8_0(blocks: Blocks) -> Values:
@@ -135,7 +135,7 @@ def _iq4_xs(blocks: Blocks) -> Values:
     low = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=2).reshape(-1, 8)
     high = np.ascontiguousarray(blocks[:, 2:4]).view(np.uint16) >> np.arange(0, 16, 2, dtype=np.uint16) & 3
     scales = ((low | high.astype(np.uint8) << 4).astype(np.float32) - 32) * _halves(blocks, 0)
-    return _flat(_IQ4[_nibbles(blocks[:, 8:].reshape(-1, 16))].reshape(-1, 8, 32) * scales[:, :, None])
+    return _flat(IQ4_CODES[_nibbles(blocks[:, 8:].reshape(-1, 16))].reshape(-1, 8, 32) * scales[:, :, None])
 
 
 FORMATS: dict[str, tuple[int, int, Callable[[Blocks], Values]]] = {

@@ -331,6 +331,20 @@ class GgufFile:
         except (BadModelFile, Unsupported) as error:
             raise type(error)(f"{path}: {error}") from None
 
+    def keys(self) -> dict[str, bytes]:
+        """Returns each key's bytes as they stand in the file: its name, its type and its value."""
+        raw = self._files[self.path]
+        head = raw.read(0, min(MAX_HEADER, raw.size)).tobytes()
+        cursor = _Cursor(head, raw.size)
+        cursor.skip(16, "the numbers of versions and tensors")
+        found: dict[str, bytes] = {}
+        for _ in range(cursor.u64("the number of keys")):
+            start = cursor.at
+            name = cursor.string("a name", _MAX_NAME)
+            cursor.value(cursor.u32("a type"), name)
+            found[name] = head[start : cursor.at]
+        return found
+
     def close(self) -> None:
         for raw in self._files.values():
             raw.close()

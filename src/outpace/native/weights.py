@@ -33,6 +33,7 @@ class ModelConfig:
     query_key_norms: each head's queries and keys are normed. post_norms: what attention and the feed-forward part add
     is normed, too. norm_offset: added to the weights of norms as the file has them. attention_scale: of query-key
     products, 0: 1 / sqrt(head_dim). experts: of a mixture, `experts_used` of them by each token, of ffn_size each.
+    output_ids: the tokens that the output matrix has rows for, ascending; empty: all.
     """
 
     architecture: str
@@ -60,6 +61,12 @@ class ModelConfig:
     gate: Literal["silu", "gelu"] = "silu"
     experts: int = 0
     experts_used: int = 0
+    output_ids: tuple[int, ...] = ()
+
+    @property
+    def output_size(self) -> int:
+        """Rows of the output matrix."""
+        return len(self.output_ids) or self.vocab_size
 
     def window(self, layer: int) -> int:
         """Returns the positions that a row of a layer attends to; 0: all."""

@@ -96,6 +96,7 @@ class NativeTarget:
         self.threads = model.threads
         self.vocab_size = config.vocab_size
         self.eos_ids = config.eos_ids
+        self._output_ids = np.array(config.output_ids) if config.output_ids else None
         self.max_length = model.context
         self.threads = model.threads
         self.hidden_layers = config.layers
@@ -167,6 +168,8 @@ class NativeTarget:
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
+        if self._output_ids is not None:
+            rows = [(self._spread(logits), hidden) for logits, hidden in rows]
         if not taps:
             return [Scores(logits) for logits, _ in rows]
         scores = []
@@ -183,7 +186,14 @@ class NativeTarget:
 
     def head(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         """Returns the logits [N, V] of hidden states [N, H] after the last layer: the final norm, then the head."""
-        return self.model.head(np.ascontiguousarray(hidden, np.float32))
+        logits = self.model.head(np.ascontiguousarray(hidden, np.float32))
+        return logits if self._output_ids is None else self._spread(logits)
+
+    def _spread(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns the rows over all tokens; one that the output has no row for has -inf."""
+        spread = np.full((len(logits), self.vocab_size), -np.inf, np.float32)
+        spread[:, self._output_ids] = logits
+        return spread
 
     def profile_rows(self, rows: int, context: int = 128, repeats: int = 5) -> float:
         """Returns the seconds of a pass over `rows` rows after `context` cached tokens, the best of several."""

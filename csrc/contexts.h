@@ -1,0 +1,82 @@
+// What followed each short sequence of tokens, and the tree of likely continuations: src/outpace/contexts.py to the
+// bit, in microseconds. A context is found by a 64-bit hash of its tokens.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace outpace {
+
+constexpr int kContextSlots = 4;  // continuations that a context remembers
+constexpr int kMaxContextDepth = 32;
+constexpr size_t kMostGrown = 256;  // nodes of a tree
+constexpr int32_t kNoToken = -1;
+
+struct Context {
+  uint64_t key = 0;
+  uint32_t total = 0;
+  std::array<int32_t, kContextSlots> tokens{kNoToken, kNoToken, kNoToken, kNoToken};
+  std::array<uint16_t, kContextSlots> counts{};  // falling; of equals the latest first
+
+  void count(int32_t token);
+  uint32_t count_of(int32_t token) const;
+};
+
+class ContextCounts {
+ public:
+  explicit ContextCounts(int depth);  // longest context, in [1, kMaxContextDepth]
+  ContextCounts(const ContextCounts&) = delete;
+  ContextCounts& operator=(const ContextCounts&) = delete;
+
+  // Counts tokens[first..], each after up to `depth` tokens before it.
+  void feed(std::span<const int32_t> tokens, size_t first);
+
+  // Writes the contexts of 1, 2, ... last tokens that were seen; returns how many, up to the first that was not.
+  int find(std::span<const int32_t> path, std::array<const Context*, kMaxContextDepth>& found) const;
+
+  int depth() const { return depth_; }
+  size_t contexts() const { return size_; }
+  size_t bytes() const;
+
+ private:
+  static constexpr size_t kBlock = 1024;
+  static constexpr uint32_t kFree = UINT32_MAX;
+
+  Context& at(size_t index) { return blocks_[index / kBlock][index % kBlock]; }
+  const Context& at(size_t index) const { return blocks_[index / kBlock][index % kBlock]; }
+  Context& entry(uint64_t key);
+  void enlarge();
+
+  int depth_;
+  size_t size_ = 0;
+  std::vector<std::unique_ptr<Context[]>> blocks_;  // contexts never move
+  std::vector<uint32_t> slots_;                     // open addressing, half full at most; which context, or kFree
+};
+
+struct ContextLayer {
+  const ContextCounts* counts;
+  double prior;  // weight of the shorter context's law
+};
+
+struct GrownNode {
+  int32_t token;
+  int32_t parent;  // -1 = root
+  double prob;     // given the parent
+};
+
+struct GrowthLimits {
+  int depth;                       // of a path
+  std::span<const double> prices;  // [most nodes] least path probability of each node
+  int width;                       // children of a node
+  double scale;                    // of every probability
+};
+
+// The likely continuations of `tail` by falling path probability, up to the first that is not worth its price.
+std::vector<GrownNode> grow(std::span<const ContextLayer> layers, std::span<const int32_t> tail,
+                            const GrowthLimits& limits);
+
+}  // namespace outpace

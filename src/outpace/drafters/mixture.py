@@ -1,0 +1,207 @@
+"""Per round the drafter with the best expected gain, all of them scored on what the target really says.
+
+Suffixes cost nothing, so they propose every round, and their own probabilities say what they are worth. A member that
+runs a model drafts only where its record and its measured seconds promise more (or a fixed length is asked for):
+
+    gain(d) = sum of the chances that positions 1..d are accepted - prices of d rows - seconds(d) * tokens per second
+
+Expert advice with full information where it is free (2510.20064), with an estimate where it is not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter as clock
+from typing import cast
+
+from outpace.drafters.model import make as make_model
+from outpace.drafters.suffix import Store, SuffixDrafter, SuffixSession
+from outpace.estimates import Acceptance
+from outpace.types import (
+    EMPTY,
+    PLAIN,
+    Budget,
+    Context,
+    Draft,
+    Drafter,
+    DraftSession,
+    LawMaker,
+    Prompt,
+    Scores,
+    Step,
+    Target,
+)
+
+LONGEST = 8
+"""Tokens that a model member drafts at most."""
+
+FIRST_LENGTH, FIRST_RATE = 3, 0.7
+"""Of a model member's first draft, and its acceptance until it has a record."""
+
+FIRST_GAP, LAST_GAP = 16, 256
+"""A member whose record is too poor is tried again after so many rounds, each failure doubling the gap."""
+
+PREFILL_ROWS = 5.0
+"""Tokens that a model reads of a prompt in the time of a pass of one row, measured on the real pair."""
+
+FIRST_COST, COST_OF_TOKEN = 4.0, 0.15
+"""A member may begin when reading the prompt costs it at most so many plain passes, and this for each new token: with
+a long prompt and a short answer a model that drafts has not paid when the text ends."""
+
+LATE = 9
+"""Measurements of a member's speed whose median is believed."""
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of one model member in one request."""
+
+    acceptance: Acceptance = field(default_factory=lambda: Acceptance(FIRST_RATE))
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=LATE))  # of a token
+    drafts: int = 0
+    idle: int = 0
+    gap: int = FIRST_GAP
+
+    def best(self, budget: Budget, prices: Sequence[float]) -> tuple[float, int]:
+        """Returns (gain, length) of the most promising length; (0, 0) where none promises anything.
+
+        A chance to try a poor member again has no gain and some length.
+        """
+        most = min(LONGEST, budget.depth, len(prices))
+        if not self.drafts:
+            return float(FIRST_LENGTH), min(FIRST_LENGTH, most)
+        token = self._token_seconds() * budget.tokens_per_second
+        gain, best, length = 0.0, 0.0, 0
+        for d, reached in enumerate(self.acceptance.reached(most), 1):
+            gain += reached - prices[d - 1] - token
+            if gain > best:
+                best, length = gain, d
+        if not length and self.idle >= self.gap:
+            return best, min(2, most)
+        return best, length
+
+    def asking(self, budget: Budget, prices: Sequence[float], length: int) -> Budget:
+        """Returns the member's budget: going on must be likely enough to pay for a further token."""
+        most = min(LONGEST, budget.depth, len(prices))
+        if not self.seconds or length <= 2:
+            return Budget.chain(length)
+        cost = self._token_seconds() * budget.tokens_per_second + prices[min(length, most) - 1]
+        [first] = self.acceptance.reached(1)
+        return Budget(most, most, min_path_probability=min(1.0, cost / max(first, 1e-3)))
+
+    def _token_seconds(self) -> float:
+        late = sorted(self.seconds)
+        return late[len(late) // 2] if late else 0.0
+
+    def drafted(self, count: int, seconds: float) -> None:
+        """Learns what a draft cost; the first one also paid for the member's prefill."""
+        if self.drafts:
+            self.seconds.append(seconds / count)
+        self.drafts += 1
+        self.idle = 0
+
+    def observe(self, drafted: int, accepted: int) -> None:
+        self.acceptance.observe(drafted, accepted)
+        self.gap = FIRST_GAP if accepted else min(2 * self.gap, LAST_GAP)
+
+
+class MixtureSession:
+    """One request: the suffixes' session, and each model member's with its record. chosen: whose draft is out."""
+
+    def __init__(
+        self, free: SuffixSession, paid: Sequence[DraftSession], shares: Sequence[float], prompt_length: int
+    ) -> None:
+        self.free = free
+        self.paid = paid
+        self.records = [Record() for _ in paid]
+        self._first_costs = [share * prompt_length / PREFILL_ROWS for share in shares]  # in plain passes
+        self._emitted = 0
+        self.chosen: int | None = None
+
+    def choose(self, budget: Budget) -> tuple[Draft, Budget]:
+        """Returns the suffixes' draft, or an empty one and the budget of the `chosen` member's."""
+        self.chosen = None
+        draft = self.free.propose(budget)
+        if not budget.depth or not self.records:
+            return draft, PLAIN
+        if not budget.tokens_per_second:  # a fixed length, whose drafts may depend on the text alone
+            self.chosen = 0
+            return EMPTY, Budget.chain(min(budget.depth, budget.nodes))
+        prices = budget.node_prices()
+        best, length = (self.free.gain(prices) if draft.tokens else 0.0), 0
+        for i, record in enumerate(self.records):
+            record.idle += 1
+            if not record.drafts and self._first_costs[i] > FIRST_COST + COST_OF_TOKEN * self._emitted:
+                continue
+            gain, wanted = record.best(budget, prices)
+            if wanted and (gain > best or (gain == 0.0 and record.idle > record.gap)):
+                best, length, self.chosen = gain, wanted, i
+        if self.chosen is None:
+            return draft, PLAIN
+        return EMPTY, self.records[self.chosen].asking(budget, prices, length)
+
+    def observe(self, step: Step, scores: Scores) -> None:
+        if self.chosen is not None and step.drafted and not step.finish:
+            self.records[self.chosen].observe(step.drafted, step.accepted)
+        self.chosen = None
+        self._emitted += len(step.tokens)
+        for member in (self.free, *self.paid):
+            member.observe(step, scores)
+
+    def close(self) -> None:
+        for member in (self.free, *self.paid):
+            member.close()
+
+
+class MixtureDrafter:
+    """Suffixes, and drafters that run a model.
+
+    paid: none of them may need other layers of the target than the rest. target_bytes: what the target's pass reads.
+    """
+
+    name = "mixture"
+    drafts_trees = True
+    self_limiting = True
+
+    def __init__(self, free: SuffixDrafter, paid: Sequence[Drafter], target_bytes: int) -> None:
+        self._free = free
+        self._paid = tuple(paid)
+        self._target_bytes = target_bytes
+        self._shares = [drafter.weight_bytes / max(target_bytes, 1) for drafter in paid]
+        self.vocab_size = free.vocab_size
+        self.weight_bytes = max((drafter.weight_bytes for drafter in paid), default=0)
+        self.taps: tuple[int, ...] = next((drafter.taps for drafter in paid if drafter.taps), ())
+
+    def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
+        free = cast(SuffixSession, self._free.open(prompt, context, laws))
+        paid = [drafter.open(prompt, context, laws) for drafter in self._paid]
+        return MixtureSession(free, paid, self._shares, len(prompt.ids))
+
+    def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
+        sessions = [cast(MixtureSession, session) for session, _ in work]
+        choices = [session.choose(budget) for session, (_, budget) in zip(sessions, work, strict=True)]
+        drafts = [draft for draft, _ in choices]
+        for i, drafter in enumerate(self._paid):
+            members = [n for n, session in enumerate(sessions) if session.chosen == i]
+            if not members:
+                continue
+            start = clock()
+            asked = [(sessions[n].paid[i], choices[n][1]) for n in members]
+            for n, draft in zip(members, drafter.propose_many(asked), strict=True):
+                drafts[n] = draft
+            seconds = (clock() - start) / len(members)
+            for n in members:
+                if drafts[n].tokens:
+                    sessions[n].records[i].drafted(len(drafts[n].tokens), seconds)
+        return drafts
+
+    def remembering(self, stores: Sequence[Store]) -> MixtureDrafter:
+        """Returns the mixture whose suffixes come from these stores, too."""
+        return MixtureDrafter(self._free.remembering(stores), self._paid, self._target_bytes)
+
+
+def make(target: Target, draft: Target | None = None) -> Drafter:
+    paid = [] if draft is None else [make_model(target, draft)]
+    return MixtureDrafter(SuffixDrafter(target.vocab_size), paid, target.weight_bytes)

@@ -1,0 +1,138 @@
+"""Drafts what most often followed the same words, in this request and in a store of others where one is asked for.
+
+Every context of one to `OWN_DEPTH` last tokens has a say (`contexts.py`), so a draft is a tree of likely
+continuations with path probabilities that can be believed, and grows exactly while its next node is worth a row of
+the target's pass. After Oliaro et al. 2024 (SuffixDecoding), whose scores are counts of the longest match alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from outpace.contexts import OWN_PRIOR, SLOTS, STORE_PRIOR, Counts, Growth, continuations, new_counts
+from outpace.estimates import Calibration
+from outpace.types import (
+    EMPTY,
+    Budget,
+    Context,
+    Draft,
+    Drafter,
+    DraftSession,
+    LawMaker,
+    Prompt,
+    Scores,
+    Step,
+    Target,
+)
+
+OWN_DEPTH = 8
+"""Longest context within the request; with 12 nothing is gained, with 5 long copies are drafted too short."""
+
+
+class Store(Protocol):
+    """Texts of other requests. learns: it takes this request's, too."""
+
+    learns: bool
+
+    @property
+    def counts(self) -> Counts: ...
+
+    def add(self, text: Sequence[int], first: int = 0) -> None: ...
+
+
+class SuffixSession:
+    """One request: its tokens, counted when the first draft is asked for."""
+
+    def __init__(self, prompt: Sequence[int], stores: Sequence[Store]) -> None:
+        self._tokens = list(prompt)
+        self._prompt_length = len(prompt)
+        self._stores = stores
+        self._counts: Counts | None = None
+        self._counted = 0
+        self._grown = Growth((), (), ())
+        self._calibration = Calibration()
+        self._closed = False
+
+    def propose(self, budget: Budget) -> Draft:
+        self._grown = Growth((), (), ())
+        if not budget.depth or not budget.nodes:
+            return EMPTY
+        if self._counts is None:
+            self._counts = new_counts(OWN_DEPTH)
+        start = max(0, self._counted - OWN_DEPTH)
+        self._counts.feed(self._tokens[start:], self._counted - start)
+        self._counted = len(self._tokens)
+        grown = self._grown = continuations(
+            [*((store.counts, STORE_PRIOR) for store in self._stores), (self._counts, OWN_PRIOR)],
+            self._tokens[-OWN_DEPTH:],
+            budget.depth,
+            budget.node_prices(),
+            1 if budget.chains else SLOTS,
+            self._calibration.scale if budget.prices else 1.0,  # a fixed length depends on the text alone
+        )
+        return Draft(grown.tokens, grown.parents, (None,) * len(grown.tokens))
+
+    def gain(self, prices: Sequence[float]) -> float:
+        """Returns what the last proposal is expected to gain, in tokens: path probabilities less the rows' prices."""
+        paths: list[float] = []
+        for parent, prob in zip(self._grown.parents, self._grown.probs, strict=True):
+            paths.append(prob if parent < 0 else prob * paths[parent])
+        return sum(paths) - sum(prices[: len(paths)])
+
+    def observe(self, step: Step, scores: Scores) -> None:
+        if self._grown.tokens:
+            self._score(step.tokens)
+            self._grown = Growth((), (), ())
+        self._tokens += step.tokens
+
+    def _score(self, emitted: Sequence[int]) -> None:
+        """Compares the last proposal with what came, whoever's draft was verified."""
+        tokens, parents, probs = self._grown
+        right, expected, node = 0, 0.0, -1
+        for token in emitted:
+            below = [i for i in range(node + 1, len(tokens)) if parents[i] == node]
+            expected += sum(probs[i] for i in below)
+            node = next((i for i in below if tokens[i] == token), -1)
+            if node < 0:
+                break
+            right += 1
+        self._calibration.observe(right, expected)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            for store in self._stores:
+                if store.learns:
+                    store.add(self._tokens, self._prompt_length)
+
+
+class SuffixDrafter:
+    """Drafts the likely continuations of the last tokens.
+
+    stores: texts of other requests, the least specific first; by default none.
+    """
+
+    name = "suffix"
+    drafts_trees = True
+    self_limiting = True
+    taps: tuple[int, ...] = ()
+    weight_bytes = 0
+
+    def __init__(self, vocab_size: int, stores: Sequence[Store] = ()) -> None:
+        self.vocab_size = vocab_size
+        self._stores = tuple(stores)
+
+    def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
+        return SuffixSession(prompt.ids, self._stores)
+
+    def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
+        return [cast(SuffixSession, session).propose(budget) for session, budget in work]
+
+    def remembering(self, stores: Sequence[Store]) -> SuffixDrafter:
+        """Returns the drafter that drafts from these stores, too."""
+        return SuffixDrafter(self.vocab_size, stores)
+
+
+def make(target: Target, draft: Target | None = None) -> Drafter:
+    return SuffixDrafter(target.vocab_size)

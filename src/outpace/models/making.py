@@ -1,0 +1,104 @@
+"""Drafts and stores made for a target: from names and texts to files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outpace.errors import BadModelFile, UsageError, VocabularyMismatch
+from outpace.models.resolving import resolve
+from outpace.native.cutting import Cut, cut_down
+from outpace.native.gguf import open_gguf
+from outpace.native.loading import open_weights
+from outpace.text import Text
+from outpace.vocabulary import compare
+
+if TYPE_CHECKING:
+    from outpace.api import Model
+
+
+def make_draft(
+    source: str | Path,
+    target: str | Path,
+    out: Path,
+    *,
+    texts: Sequence[Path] = (),
+    tokens: int = 16384,
+    bits: int | None = 4,
+    layers: Sequence[int] | None = None,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Cut:
+    """Returns what was written: `source` cut down to draft for `target`.
+
+    texts: files whose most frequent tokens are kept, beside all that end a text; after them, and without texts, the
+    lowest ids, which byte-pair encoders learnt first. Raises VocabularyMismatch when the tokens are not the target's,
+    UsageError, ModelNotFound, BadModelFile or Unsupported.
+    """
+    path, target_path = resolve(source), resolve(target)
+    with closing(open_gguf(path)) as file, closing(open_weights(target_path)) as whole:
+        text = Text.from_weights(file)
+        comparison = compare(Text.from_weights(whole).vocabulary, text.vocabulary)
+        if not comparison.usable:
+            raise VocabularyMismatch(f"{path.name} cannot draft for {target_path.name}: {comparison}")
+        vocab_size, endings = file.config.vocab_size, file.config.eos_ids | whole.config.eos_ids
+    if not 1 <= tokens <= vocab_size:
+        raise UsageError(f"the tokens that a draft keeps must be 1 to {vocab_size}, got {tokens}")
+    counts = Counter[int]()
+    for line in _lines(texts):
+        counts.update(text.encode(line, special=False))
+    ranked = sorted(range(vocab_size), key=lambda token: (-counts[token], token))
+    kept = sorted({*ranked[:tokens], *(token for token in endings if token < vocab_size)})
+    name = target_path.name
+    return cut_down(path, out, output_ids=kept, bits=bits, layers=layers, target=name, progress=progress)
+
+
+def fill_store(
+    model: Model,
+    prompts: Sequence[Path],
+    *,
+    max_tokens: int = 128,
+    longest_prompt: int = 400,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> int:
+    """Returns how many greedy answers to the prompts of files joined the store that the model was loaded with.
+
+    Prompts of more than `longest_prompt` tokens are left out.
+    """
+    asked = list(_lines(prompts))
+    answered = 0
+    for number, prompt in enumerate(asked, 1):
+        if prompt.strip() and len(model.text.encode(prompt, special=False)) <= longest_prompt:
+            model.generate(prompt, max_tokens=max_tokens, drafter="suffix")
+            answered += 1
+        progress(number / len(asked))
+    return answered
+
+
+def _lines(files: Sequence[Path]) -> Iterator[str]:
+    """Yields the texts of files: each line, or of JSON lines what stands under "prompt", "text" or "turns"."""
+    for path in files:
+        try:
+            with path.open(encoding="utf-8") as file:
+                for line in file:
+                    yield from _texts(line, path) if path.suffix == ".jsonl" else [line]
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadModelFile(f"{path}: cannot be read as text: {error}") from None
+
+
+def _texts(line: str, path: Path) -> list[str]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        raise BadModelFile(f"{path}: has a line that is not JSON: {line[:40]!r}") from None
+    if isinstance(record, dict):
+        for name in ("prompt", "text", "turns"):
+            found = record.get(name)
+            if isinstance(found, str):
+                return [found]
+            if isinstance(found, list) and all(isinstance(one, str) for one in found):
+                return found[:1]
+    raise BadModelFile(f"{path}: a line must be an object with a prompt, a text or turns, got {line[:40]!r}")
