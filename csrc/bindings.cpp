@@ -4,6 +4,7 @@
 
 namespace nb = nanobind;
 
+void bind_head(nb::module_& module);     // bindings_head.cpp
 void bind_matrix(nb::module_& module);   // bindings_matrix.cpp
 void bind_model(nb::module_& module);    // bindings_model.cpp
 void bind_sampler(nb::module_& module);  // bindings_sampler.cpp
@@ -13,4 +14,5 @@ NB_MODULE(_native, module) {
   bind_matrix(module);
   bind_model(module);
   bind_sampler(module);
+  bind_head(module);
 }

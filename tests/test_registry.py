@@ -12,7 +12,7 @@ from outpace.registry import DRAFTERS, RULES, Registry
 
 
 def test_a_wrong_name_lists_the_known_ones():
-    with pytest.raises(UsageError, match="unknown drafter 'ngrams'; known: none, ngram, model"):
+    with pytest.raises(UsageError, match="unknown drafter 'ngrams'; known: none, ngram, model, eagle"):
         DRAFTERS.get("ngrams")
 
 

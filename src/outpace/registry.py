@@ -52,6 +52,10 @@ DRAFTERS = Registry(
         "none": "outpace.drafters.none:make",
         "ngram": "outpace.drafters.ngram:make",
         "model": "outpace.drafters.model:make",
+        "eagle": "outpace.drafters.eagle:make",
+        "parallel": "outpace.drafters.parallel:make",
+        "medusa": "outpace.drafters.medusa:make",
+        "blockwise": "outpace.drafters.medusa:make_blockwise",
     },
 )
 """Callables (target, draft) -> Drafter, where `draft` is a loaded smaller Target or None."""

@@ -123,7 +123,10 @@ def test_a_stop_string_ends_the_text(run: Run) -> None:
             ["--rule", "best"],
             "unknown rule 'best'; known: coupled, rejection, block, traversal, typical, lenience, lenience-greedy",
         ),
-        (["--drafter", "psychic"], "unknown drafter 'psychic'; known: none, ngram, model"),
+        (
+            ["--drafter", "psychic"],
+            "unknown drafter 'psychic'; known: none, ngram, model, eagle, parallel, medusa, blockwise",
+        ),
         (["--max-tokens", "0"], "max_tokens must be at least 1, got 0"),
         (["--stop", ""], "stop strings must be a list of texts that are not empty, got ('',)"),
         (

@@ -127,6 +127,7 @@ Drafter: TypeAlias = Annotated[
         metavar="NAME",
         rich_help_panel=SPECULATION,
         help="Who proposes the next tokens: auto, ngram (what followed the same words earlier), model (see --draft), "
+        "eagle, parallel, medusa or blockwise (heads on the target's features, see outpace train), "
         "or none (plain decoding).",
     ),
 ]
