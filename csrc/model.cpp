@@ -268,7 +268,10 @@ Floats Model::embed(const std::vector<int32_t>& tokens) {
 }
 
 Floats Model::output_rows(const std::vector<int32_t>& tokens) {
-  for (const int32_t token : tokens) check_token(token);
+  const int rows = weights_.output->rows;
+  for (const int32_t token : tokens)
+    require(token >= 0 && token < rows, "the output matrix has " + std::to_string(rows) + " rows, got token " +
+                                            std::to_string(token));
   Floats out = buffers_->take(tokens.size() * config_.hidden_size);
   for (size_t i = 0; i < tokens.size(); ++i)
     weights_.output->dequantise_row(tokens[i], out.get() + i * config_.hidden_size);

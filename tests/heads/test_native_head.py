@@ -152,6 +152,8 @@ def test_wrong_calls_are_refused(target, head):
         head.layer.grow(session, [-1], [320])
     with pytest.raises(ValueError, match="block of 4"):
         head.layer.begin(session, hidden[:0], (), ahead=4)
+    with pytest.raises(ValueError, match="has 320 rows, got token 320"):
+        target.model.output_rows([320])
     with pytest.raises(ValueError, match="top must be in"):
         _native.top_tokens(np.zeros(3, np.float32), 4)
     session.close()
