@@ -164,6 +164,11 @@ static NumpyFloats embed(Model& model, const Ids& tokens) {
   return as_array(model.embed(as_int32(tokens, "token ids")), 0, {tokens.size(), size_t(model.config().hidden_size)});
 }
 
+static NumpyFloats output_rows(Model& model, const Ids& tokens) {
+  const size_t width = model.config().hidden_size;
+  return as_array(model.output_rows(as_int32(tokens, "token ids")), 0, {tokens.size(), width});
+}
+
 static NumpyFloats head(Model& model, const Table& hidden) {
   const size_t rows = hidden.shape(0);
   if (hidden.shape(1) != size_t(model.config().hidden_size))
@@ -216,6 +221,7 @@ void bind_model(nanobind::module_& module) {
       .def("prefill", &prefill, "session"_a, "tokens"_a, "taps"_a = nb::tuple(),
            "Caches tokens after those of the session; returns hidden [N, taps, H] or None.")
       .def("embed", &embed, "tokens"_a, "Returns the embeddings [N, H] f32.")
+      .def("output_rows", &output_rows, "tokens"_a, "Returns the rows [N, H] f32 of the output matrix.")
       .def("head", &head, "hidden"_a, "Returns the logits [N, V] of the last layer's outputs [N, H].")
       .def_prop_ro("kernel", [](const Model& m) { return m.kernels().name; })
       .def_prop_ro("threads", &Model::threads)

@@ -87,8 +87,9 @@ void ForwardPass::plan(const std::vector<Session*>& sessions, int first) {
 void ForwardPass::begin(int rows) { rows_ = normed_.x.rows = attended_.x.rows = activated_.x.rows = rows; }
 
 void ForwardPass::run(const std::vector<Session*>& sessions, int first, int rows, const std::vector<int>& taps,
-                      bool wants_logits, const Outputs& outputs) {
+                      bool wants_logits, const float* inputs, const Outputs& outputs) {
   begin(rows);
+  inputs_ = inputs == nullptr ? nullptr : inputs + size_t(first) * config_.hidden_size;
   taps_ = &taps;
   hidden_ = taps.empty() ? nullptr : outputs.hidden.get() + size_t(first) * taps.size() * config_.hidden_size;
   logits_ = wants_logits ? outputs.logits.get() + size_t(first) * model_.output_size() : nullptr;
@@ -125,6 +126,11 @@ void ForwardPass::layers(int thread) {
 
 void ForwardPass::embed(int thread) {
   const Range rows = static_share(rows_, thread, threads_);
+  if (inputs_ != nullptr) {
+    const size_t begin = size_t(rows.begin) * config_.hidden_size, end = size_t(rows.end) * config_.hidden_size;
+    std::copy(inputs_ + begin, inputs_ + end, x_.get() + begin);
+    return;
+  }
   for (const Task& task : tasks_)
     for (int i = std::max(0, rows.begin - task.row); i < std::min(task.rows, rows.end - task.row); ++i)
       model_.embed_row(task.session->token(task.session_row + i),

@@ -18,9 +18,9 @@ class ForwardPass {
   static constexpr int kRows = 128;     // of a block: a longer pass goes block by block
   static constexpr int kTaskRows = 32;  // of one call of the attention kernel
 
-  // Rows [first, first + rows) of all the staged ones, of which `sessions` have `total`.
+  // Rows [first, first + rows) of all the staged ones.
   void run(const std::vector<Session*>& sessions, int first, int rows, const std::vector<int>& taps,
-           bool wants_logits, const Outputs& outputs);
+           bool wants_logits, const float* inputs, const Outputs& outputs);
   void run_head(const float* hidden, int rows, float* logits);
   size_t bytes() const;
 
@@ -86,6 +86,7 @@ class ForwardPass {
   int rows_ = 0;
   std::vector<Task> tasks_;
   const std::vector<int>* taps_ = nullptr;
+  const float* inputs_ = nullptr;  // of this block's first row; null: the tokens' embeddings
   float* hidden_ = nullptr;  // of this block's first row
   float* logits_ = nullptr;
 };

@@ -202,7 +202,8 @@ void Model::extend_rope(int positions) {
   }
 }
 
-Outputs Model::forward(const std::vector<Session*>& sessions, const std::vector<int>& taps, bool wants_logits) {
+Outputs Model::forward(const std::vector<Session*>& sessions, const std::vector<int>& taps, bool wants_logits,
+                       const float* inputs) {
   Outputs outputs;
   int positions = 0;
   for (const Session* session : sessions) {
@@ -214,12 +215,12 @@ Outputs Model::forward(const std::vector<Session*>& sessions, const std::vector<
   if (!taps.empty()) outputs.hidden = buffers_->take(size_t(outputs.rows) * taps.size() * config_.hidden_size);
   for (int first = 0; first < outputs.rows; first += ForwardPass::kRows) {
     const int rows = std::min(ForwardPass::kRows, outputs.rows - first);
-    pass_->run(sessions, first, rows, taps, wants_logits, outputs);
+    pass_->run(sessions, first, rows, taps, wants_logits, inputs, outputs);
   }
   return outputs;
 }
 
-Outputs Model::score(std::vector<Work> work, const std::vector<int>& taps) {
+Outputs Model::score(std::vector<Work> work, const std::vector<int>& taps, const float* inputs) {
   const std::lock_guard lock(cache_->busy);
   check_taps(taps);
   std::vector<Session*> sessions;
@@ -233,7 +234,7 @@ Outputs Model::score(std::vector<Work> work, const std::vector<int>& taps) {
   }
   try {
     for (Work& item : work) item.session->stage(std::move(item.tokens), std::move(item.parents));
-    return forward(sessions, taps, true);
+    return forward(sessions, taps, true, inputs);
   } catch (...) {
     for (Session* session : sessions) session->unstage();
     throw;
@@ -241,7 +242,7 @@ Outputs Model::score(std::vector<Work> work, const std::vector<int>& taps) {
 }
 
 Outputs Model::prefill(const std::shared_ptr<Session>& session, std::vector<int32_t> tokens,
-                       const std::vector<int>& taps) {
+                       const std::vector<int>& taps, const float* inputs) {
   const std::lock_guard lock(cache_->busy);
   check_taps(taps);
   require(session != nullptr && !session->closed(), "this session is closed");
@@ -252,7 +253,7 @@ Outputs Model::prefill(const std::shared_ptr<Session>& session, std::vector<int3
   for (size_t i = 0; i < parents.size(); ++i) parents[i] = int32_t(i) - 1;
   session->stage(std::move(tokens), std::move(parents));
   try {
-    Outputs outputs = forward({session.get()}, taps, false);
+    Outputs outputs = forward({session.get()}, taps, false, inputs);
     session->commit_all();
     return outputs;
   } catch (...) {
@@ -265,6 +266,17 @@ Floats Model::embed(const std::vector<int32_t>& tokens) {
   for (const int32_t token : tokens) check_token(token);
   Floats out = buffers_->take(tokens.size() * config_.hidden_size);
   for (size_t i = 0; i < tokens.size(); ++i) embed_row(tokens[i], out.get() + i * config_.hidden_size);
+  return out;
+}
+
+Floats Model::output_rows(const std::vector<int32_t>& tokens) {
+  const int rows = weights_.output->rows;
+  for (const int32_t token : tokens)
+    require(token >= 0 && token < rows, "the output matrix has " + std::to_string(rows) + " rows, got token " +
+                                            std::to_string(token));
+  Floats out = buffers_->take(tokens.size() * config_.hidden_size);
+  for (size_t i = 0; i < tokens.size(); ++i)
+    weights_.output->dequantise_row(tokens[i], out.get() + i * config_.hidden_size);
   return out;
 }
 

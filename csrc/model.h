@@ -103,12 +103,15 @@ class Model {
 
   // Logits after every row, and the outputs of the layers `taps`; the rows stay staged in their sessions until
   // commit. Throws std::invalid_argument, and then nothing is staged in them.
-  Outputs score(std::vector<Work> work, const std::vector<int>& taps);
+  // inputs: [rows][hidden_size] instead of the tokens' embeddings, or null.
+  Outputs score(std::vector<Work> work, const std::vector<int>& taps, const float* inputs = nullptr);
   // Caches `tokens` after what `session` holds; no logits.
-  Outputs prefill(const std::shared_ptr<Session>& session, std::vector<int32_t> tokens, const std::vector<int>& taps);
+  Outputs prefill(const std::shared_ptr<Session>& session, std::vector<int32_t> tokens, const std::vector<int>& taps,
+                  const float* inputs = nullptr);
 
-  Floats embed(const std::vector<int32_t>& tokens);  // [tokens][hidden_size]
-  Floats head(const float* hidden, int rows);        // [rows][output_size]: the final norm and the output matrix
+  Floats embed(const std::vector<int32_t>& tokens);        // [tokens][hidden_size]
+  Floats output_rows(const std::vector<int32_t>& tokens);  // [tokens][hidden_size], of the output matrix
+  Floats head(const float* hidden, int rows);              // [rows][output_size]: the final norm and the output matrix
 
  private:
   friend class ForwardPass;
@@ -124,7 +127,8 @@ class Model {
     const size_t row = size_t(rope) * kPagePositions + position % kPagePositions;
     return rope_rows_[position / kPagePositions].data() + row * config_.head_dim;
   }
-  Outputs forward(const std::vector<Session*>& sessions, const std::vector<int>& taps, bool wants_logits);
+  Outputs forward(const std::vector<Session*>& sessions, const std::vector<int>& taps, bool wants_logits,
+                  const float* inputs);
 
   const ModelConfig config_;
   const ModelWeights weights_;

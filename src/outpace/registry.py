@@ -57,6 +57,10 @@ DRAFTERS = Registry(
         "bigram": "outpace.drafters.bigram:make",
         "translate": "outpace.drafters.translate:make",
         "mixture": "outpace.drafters.mixture:make",
+        "eagle": "outpace.drafters.eagle:make",
+        "parallel": "outpace.drafters.parallel:make",
+        "medusa": "outpace.drafters.medusa:make",
+        "blockwise": "outpace.drafters.medusa:make_blockwise",
     },
 )
 """Callables (target, draft) -> Drafter, where `draft` is a loaded smaller Target or None."""

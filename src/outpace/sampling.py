@@ -299,6 +299,11 @@ class Sampler:
         self._sees_paths = bool(self._processors) or constraint is not None
         self._core = sampler_core(params, self.seed, self.choice)
 
+    @property
+    def takes_argmax(self) -> bool:
+        """Whether every draw is the row's largest logit: greedy, and nothing changes the logits."""
+        return self.params.greedy and not self._sees_paths
+
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[RowLaw]:
         """Returns [N+1] laws: row 0 follows the last committed token, row i + 1 node i."""
         rows = scores.logits  # the native engine's are as they must be

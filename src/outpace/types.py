@@ -266,7 +266,13 @@ class Noise(Protocol):
 
 
 class LawMaker(Protocol):
-    """Turns scores into laws: one for each row, seeing the committed tokens and the node's own path."""
+    """Turns scores into laws: one for each row, seeing the committed tokens and the node's own path.
+
+    takes_argmax: every draw is the row's largest logit, whatever came before, so a drafter need not ask for it.
+    """
+
+    @property
+    def takes_argmax(self) -> bool: ...
 
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[Law]:
         """Returns [N+1] laws; row 0 is the law after the last committed token."""

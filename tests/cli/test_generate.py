@@ -127,7 +127,7 @@ def test_a_stop_string_ends_the_text(run: Run) -> None:
         ),
         (
             ["--drafter", "psychic"],
-            "unknown drafter 'psychic'; known: none, ngram, suffix, model, unigram, bigram, translate, mixture",
+            f"unknown drafter 'psychic'; known: {', '.join(DRAFTERS.names())}",
         ),
         (["--max-tokens", "0"], "max_tokens must be at least 1, got 0"),
         (["--stop", ""], "stop strings must be a list of texts that are not empty, got ('',)"),

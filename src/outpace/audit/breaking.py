@@ -115,6 +115,8 @@ def one_too_many(request: Generation) -> None:
 class OncePerBlock:
     """Laws that count the committed tokens and not the draft's own."""
 
+    takes_argmax = False
+
     def __init__(self, laws: LawMaker) -> None:
         self._laws = laws
 

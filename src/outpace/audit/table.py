@@ -159,6 +159,8 @@ class Sizes:
 class ScoredLaws:
     """Laws that a mutant's scoring makes of the table."""
 
+    takes_argmax = False
+
     def __init__(self, sampler: Sampler, scoring: Scoring, table: Table) -> None:
         self._sampler, self._scoring, self._table = sampler, scoring, table
 

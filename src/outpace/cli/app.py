@@ -11,7 +11,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from outpace.cli import audit, bench, chat, console, doctor, draft, explain, generate, models, plan, serve, simulate
+from outpace.cli import (
+    audit,
+    bench,
+    chat,
+    console,
+    doctor,
+    draft,
+    explain,
+    generate,
+    models,
+    plan,
+    serve,
+    simulate,
+    train,
+)
 from outpace.errors import ModelNotFound, OutpaceError, Unsupported, UsageError, VocabularyMismatch
 
 MISTAKE, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -132,3 +146,4 @@ draft.register(app)
 audit.register(app)
 serve.register(app)
 simulate.register(app)
+train.register(app)

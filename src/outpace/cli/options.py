@@ -148,7 +148,8 @@ Drafter: TypeAlias = Annotated[
         metavar="NAME",
         rich_help_panel=SPECULATION,
         help="Who proposes the next tokens: auto, suffix (what mostly followed the same words), ngram (what followed "
-        "them last), unigram or bigram (counts of tokens), model (--draft), mixture (suffix and model), translate "
+        "them last), unigram or bigram (counts of tokens), model (--draft), mixture (suffix and model), "
+        "eagle, parallel, medusa or blockwise (heads on the target's features, see outpace train), translate "
         "(see --translate), or none (plain decoding).",
     ),
 ]

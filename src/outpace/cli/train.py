@@ -1,0 +1,229 @@
+"""`outpace train`: text that the target writes itself, and draft heads that learn from it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter as clock
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from outpace.cli import console, options
+from outpace.errors import UsageError
+
+DATA, TRAINING = "Data", "Training"
+
+LINE_EVERY = 30.0
+"""Seconds between two lines about a run where nobody is looking."""
+
+Prompts: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--prompts",
+        metavar="FILE",
+        show_default="needed",
+        rich_help_panel=DATA,
+        help='JSON lines: {"prompt": "..."} or {"turns": ["...", ...]}.',
+    ),
+]
+Exclude: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--exclude",
+        metavar="FILE",
+        show_default="nothing",
+        rich_help_panel=DATA,
+        help="Prompts that must not be trained on, such as those of a benchmark; may be repeated.",
+    ),
+]
+Folder: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--data", metavar="FOLDER", show_default="needed", rich_help_panel=DATA, help="What `train data` wrote."
+    ),
+]
+Out: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--out", metavar="FILE", show_default="needed", help="The head: a safetensors file, with a record beside it."
+    ),
+]
+DraftVocabulary: TypeAlias = Annotated[
+    int, typer.Option("--vocab", metavar="N", rich_help_panel=TRAINING, help="Tokens that the head can propose.")
+]
+Block: TypeAlias = Annotated[
+    int,
+    typer.Option("--block", metavar="N", rich_help_panel=TRAINING, help="Positions that it is trained to propose."),
+]
+Epochs: TypeAlias = Annotated[
+    float, typer.Option("--epochs", metavar="X", rich_help_panel=TRAINING, help="Passes over the data.")
+]
+BatchTexts: TypeAlias = Annotated[
+    int, typer.Option("--batch", metavar="N", rich_help_panel=TRAINING, help="Texts in a step.")
+]
+Rate: TypeAlias = Annotated[
+    float, typer.Option("--rate", metavar="X", rich_help_panel=TRAINING, help="The largest step of Adam.")
+]
+Bits: TypeAlias = Annotated[
+    int, typer.Option("--bits", metavar="N", rich_help_panel=TRAINING, help="Bits of a weight in the file: 4 or 8.")
+]
+Minutes: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--minutes", metavar="X", show_default="no limit", rich_help_panel=TRAINING, help="End after this long."
+    ),
+]
+Start: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--start",
+        metavar="FILE",
+        show_default="the target's last layer",
+        rich_help_panel=TRAINING,
+        help="A head of the same shape whose weights to go on from.",
+    ),
+]
+Seed: TypeAlias = Annotated[int, typer.Option("--seed", metavar="N", help="Makes a run repeatable.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    group = typer.Typer(
+        no_args_is_help=True, help="Write training text with the target, and train draft heads on it."
+    )
+    group.command("data")(data)
+    for kind, about in _ABOUT.items():
+        group.command(kind, help=about)(_command(kind))
+    app.add_typer(group, name="train")
+
+
+def data(
+    prompts: Prompts,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", show_default="needed", help="Where the corpus is, or will be.")
+    ],
+    model: options.Model = options.EMBEDDED,
+    exclude: Exclude = None,
+    tokens: Annotated[
+        int, typer.Option("--tokens", metavar="N", rich_help_panel=DATA, help="Generated tokens to have in the end.")
+    ] = 300_000,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", metavar="N", rich_help_panel=DATA, help="Tokens of an answer at most.")
+    ] = 128,
+    max_prompt: Annotated[
+        int, typer.Option("--max-prompt", metavar="N", rich_help_panel=DATA, help="Longer prompts are left out.")
+    ] = 384,
+    temperature: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--temperature",
+            metavar="X",
+            show_default="0 and 1",
+            rich_help_panel=DATA,
+            help="Of the answers, taken in turn; may be repeated.",
+        ),
+    ] = None,
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="N", rich_help_panel=DATA, help="Answers written side by side.")
+    ] = 16,
+    seed: Seed = 0,
+    threads: options.Threads = None,
+) -> None:
+    """Write answers with the target, and keep its hidden states: what heads are trained on.
+
+    Goes on where an interrupted run ended. The same command with more --tokens adds to the corpus.
+    """
+    from outpace.train.running import Answers, write_data
+
+    wanted = Answers(tokens, max_tokens, max_prompt, tuple(temperature or (0.0, 1.0)), batch, seed)
+    with _bar("tokens") as show:
+        progress = write_data(model, threads, prompts, tuple(exclude or ()), out, wanted, _typed(), show)
+    console.note(f"{out}: {progress.tokens:,} generated tokens, {progress.tokens_per_second:,.0f} a second")
+
+
+_ABOUT = {
+    "eagle": "Train an `eagle` head: one layer on the target's features that goes on from its own outputs.",
+    "parallel": "Train a `parallel` head: the same layer, all positions of a draft in one pass.",
+    "medusa": "Train `medusa` heads: each guesses its position from the last hidden state alone.",
+    "blockwise": "Train `blockwise` heads: the same with one shared layer (Stern et al. 2018).",
+}
+
+
+def _command(kind: str) -> Callable[..., None]:
+    def train(
+        folder: Folder,
+        out: Out,
+        model: options.Model = options.EMBEDDED,
+        vocab: DraftVocabulary = 4096,
+        block: Block = 3,
+        epochs: Epochs = 4.0,
+        batch: BatchTexts = 8,
+        rate: Rate = 5e-4,
+        bits: Bits = 8,
+        minutes: Minutes = None,
+        start: Start = None,
+        seed: Seed = 0,
+        threads: options.Threads = None,
+    ) -> None:
+        from outpace.train.running import Training, train_head
+
+        if bits not in (4, 8):
+            raise UsageError(f"bits must be 4 or 8, got {bits}")
+        wanted = Training(kind, vocab, block, epochs, batch, rate, bits, minutes, seed, start)
+        with _bar("steps") as show:
+            card = train_head(model, threads, folder, out, wanted, _typed(), show)
+        _tell(out, card)
+
+    return train
+
+
+def _tell(out: Path, card: dict[str, Any]) -> None:
+    found = card["held_out"]
+    shares = ", ".join(
+        f"{share:.3f} +-{error:.3f}" for share, error in zip(found["greedy"], found["greedy_error"], strict=True)
+    )
+    console.note(f"{out}: accepted on held-out text, by position: {shares} (n = {found['greedy_rows']})")
+    console.note("use it: name its file or folder in OUTPACE_HEADS, and ask for the drafter of its kind")
+
+
+def _typed() -> list[str]:
+    return ["outpace", *map(shlex.quote, sys.argv[1:])]
+
+
+@contextmanager
+def _bar(unit: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Yields a function (done, of, words) that shows how far a run is, on stderr; in a file, a line now and then."""
+    if not sys.stderr.isatty():
+        yield _lines(unit)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=console.stderr()) as progress:
+        task = progress.add_task("", total=None)
+
+        def show(done: int, of: int, words: str) -> None:
+            progress.update(task, completed=done, total=of, description=words)
+
+        yield show
+
+
+def _lines(unit: str) -> Callable[[int, int, str], None]:
+    started = clock()
+    first, told = 0, -LINE_EVERY
+
+    def show(done: int, of: int, words: str) -> None:
+        nonlocal first, told
+        spent = clock() - started
+        first = first or done
+        if spent - told < LINE_EVERY and done < of:
+            return
+        told = spent
+        left = spent / max(1, done - first) * max(0, of - done) / 60
+        console.note(f"{done:,} of {of:,} {unit}, {words}, {left:.0f} min left")
+
+    return show

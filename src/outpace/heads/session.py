@@ -1,0 +1,52 @@
+"""What a head's drafter remembers of a request between drafts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from outpace.errors import UsageError
+from outpace.types import Array, Context, Law, LawMaker, Prompt, Scores, Step
+
+
+class FeatureSession:
+    """Committed tokens, and the target's hidden states before each, waiting for the next draft; a DraftSession."""
+
+    def __init__(self, prompt: Prompt, context: Context, laws: LawMaker) -> None:
+        if context.hidden is None:
+            raise UsageError("a head needs the target's hidden states: open the target with the drafter's taps")
+        self.laws = laws
+        self.committed = list(prompt.ids)
+        self._hidden: list[Array] = [context.hidden]
+        self._tokens: list[int] = list(prompt.ids[1:])
+
+    def pending(self) -> tuple[Array, list[int]]:
+        """Returns what was committed since the last call: hidden states [n, taps, H], and the token after each."""
+        hidden = self._hidden[0] if len(self._hidden) == 1 else np.concatenate(self._hidden)
+        tokens, self._hidden, self._tokens = self._tokens, [hidden[:0]], []
+        return np.ascontiguousarray(hidden, np.float32), tokens
+
+    def observe(self, step: Step, scores: Scores) -> None:
+        if scores.hidden is None:
+            raise UsageError("a head needs the target's hidden states with every round's scores")
+        path = step.verdict.path[: len(step.tokens) - 1]
+        self._hidden.append(scores.hidden[[0, *(node + 1 for node in path)]])
+        self._tokens += step.tokens
+        self.committed += step.tokens
+
+    def extend(self, row: Array, path: list[int], laws: list[Law]) -> bool:
+        """Draws the token after `path` from a row of logits [vocab_size], and adds it and its law to both.
+
+        Returns False, and adds nothing, where the request allows no token that the head has a logit for.
+        """
+        law = self.laws.after(row, self.committed, path)
+        try:
+            token = law.draw()
+        except UsageError:
+            return False
+        path.append(token)
+        laws.append(law)
+        return True
+
+    def close(self) -> None:
+        """Forgets the hidden states."""
+        self._hidden = self._hidden[:1]

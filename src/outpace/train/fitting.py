@@ -1,0 +1,212 @@
+"""Training of `eagle` and `parallel` heads: batches, steps, checkpoints, held-out acceptance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter as clock
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outpace.errors import UsageError
+from outpace.train.batches import Batch, Text, batches
+from outpace.train.losses import Acceptance, acceptance, aimed_loss
+from outpace.train.medusa import FeatureHeads
+from outpace.train.network import DraftNetwork
+from outpace.train.record import atomic
+from outpace.train.source import Source
+
+STEP_WEIGHT = 0.8
+"""Each further position counts this much of the one before: it is reached less often."""
+
+UNROLLED_FROM = 0.4
+"""Until this share of a run only the first step is trained: it costs a third, and the others build on it."""
+
+_WARM_UP = 0.05
+_CLIP = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long and how fast. epochs: passes over the corpus. rate: of Adam after a warm-up, then half a cosine."""
+
+    epochs: float
+    batch: int
+    rate: float
+    seed: int
+    unrolled_from: float = UNROLLED_FROM
+
+    def rate_at(self, step: int, steps: int) -> float:
+        warm = max(1, int(steps * _WARM_UP))
+        if step < warm:
+            return self.rate * (step + 1) / warm
+        return self.rate * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a training run says of itself every few steps."""
+
+    step: int
+    steps: int
+    loss: float
+    tokens_per_second: float
+    seconds_left: float
+    accepted: list[float] | None  # held-out, greedy, by position; None between evaluations
+
+
+class Fit:
+    """One training run; `run` goes on from wherever its checkpoint stands."""
+
+    def __init__(
+        self,
+        network: DraftNetwork | FeatureHeads,
+        source: Source,
+        draft_ids: Tensor,
+        texts: tuple[Sequence[Text], Sequence[Text]],
+        schedule: Schedule,
+        checkpoint: Path,
+    ) -> None:
+        self.network, self.source, self.draft_ids = network, source, draft_ids
+        self.training, self.held_out = texts
+        self.schedule, self.checkpoint = schedule, checkpoint
+        self.head = source.output[draft_ids]
+        self.head_bf16 = self.head.bfloat16()
+        self.optimiser = torch.optim.AdamW(
+            network.parameters(), lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.01
+        )
+        per_epoch = math.ceil(len(self.training) / schedule.batch)
+        self.steps = max(1, round(per_epoch * schedule.epochs))
+        self.step = 0
+        self.history: list[dict[str, Any]] = []
+
+    def laws(self, batch: Batch, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yields (log p, log q, row numbers [n, 2]) of the rows that count, for `count` steps."""
+        hidden = batch.hidden.float()
+        embedded = self.source.embedding[torch.roll(batch.tokens, -1, 1)]
+        with torch.no_grad():
+            ahead = hidden[:, batch.begin + 1 :, -1], batch.log_sums[:, batch.begin + 1 :]
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = self.network.steps(hidden, embedded, count, batch.begin)
+        known = batch.counts(0)[:, :-1]
+        place = torch.cumsum(known.flatten(), 0).view_as(known) - 1
+        with torch.no_grad():
+            log_p = self.source.laws(ahead[0][known], ahead[1][known], self.draft_ids)
+        for step, y in enumerate(outputs):
+            rows = batch.counts(step)[:, :-1]
+            logits = (y[:, :-1][rows].bfloat16() @ self.head_bf16.T).float()
+            yield log_p[place[rows]], logits.log_softmax(-1), rows.nonzero()
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Returns the mean over rows of the steps' losses, weighed."""
+        total = torch.zeros(())
+        count = self.network.config.block if self.step >= self.schedule.unrolled_from * self.steps else 1
+        for step, (log_p, log_q, _) in enumerate(self.laws(batch, count)):
+            if len(log_p):
+                total = total + STEP_WEIGHT**step * aimed_loss(log_p, log_q).mean()
+        return total
+
+    def run(
+        self, show: Callable[[Report], None], *, evaluate_every: int = 100, seconds: float = math.inf
+    ) -> Acceptance:
+        """Returns the held-out acceptance at the end. Ends early after `seconds`, the schedule being as it was."""
+        self.resume()
+        started, first, done = clock(), self.step, 0
+        for batch in self._batches():
+            if self.step >= self.steps or clock() - started > seconds:
+                break
+            for group in self.optimiser.param_groups:
+                group["lr"] = self.schedule.rate_at(self.step, self.steps)
+            loss = self.loss(batch)
+            self.optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), _CLIP)
+            self.optimiser.step()
+            self.step += 1
+            done += int((batch.lengths - batch.prompts).sum())
+            accepted = None
+            if self.step % evaluate_every == 0 and self.step < self.steps:
+                accepted = self.evaluate(limit=64).greedy
+                self.history.append({"step": self.step, "loss": float(loss.detach()), "accepted": accepted})
+                self.save()
+            spent = clock() - started
+            left = spent / (self.step - first) * (self.steps - self.step)
+            show(Report(self.step, self.steps, float(loss.detach()), done / spent, left, accepted))
+        self.save()
+        return self.evaluate()
+
+    def _batches(self) -> Iterator[Batch]:
+        """Yields batches from where `step` stands, epoch after epoch, in the order that the seed gives."""
+        per_epoch = math.ceil(len(self.training) / self.schedule.batch)
+        epoch = self.step // per_epoch
+        skip = self.step % per_epoch
+        while True:
+            rng = np.random.default_rng((self.schedule.seed, epoch))
+            for at, batch in enumerate(batches(self.training, self.schedule.batch, rng)):
+                if at >= skip:
+                    yield batch
+            epoch, skip = epoch + 1, 0
+
+    @torch.no_grad()
+    def evaluate(self, limit: int | None = None) -> Acceptance:
+        """Returns acceptance by position on held-out texts: greedy ones for guesses, sampled ones for overlaps."""
+        found = Acceptance.empty(self.network.config.block)
+        for batch in batches(self.held_out[:limit], 8, np.random.default_rng(0)):
+            alive = torch.ones_like(batch.tokens, dtype=torch.bool)
+            for step, (log_p, log_q, rows) in enumerate(self.laws(batch, self.network.config.block)):
+                alive = self._count(found, batch, step, (log_p, log_q), rows, alive)
+        return found
+
+    def _count(
+        self, found: Acceptance, batch: Batch, step: int, laws: tuple[Tensor, Tensor], rows: Tensor, alive: Tensor
+    ) -> Tensor:
+        """Adds one step of a batch to the counts; returns [B, T] which chains (by first row) are still right."""
+        log_p, log_q = laws
+        text, row = rows[:, 0], rows[:, 1] + batch.begin
+        greedy = batch.greedy[text]
+        sampled = ~greedy
+        found.rows[step] += sampled.sum()
+        found.overlap[step] += acceptance(log_p[sampled], log_q[sampled]).sum()
+        guesses = self.draft_ids[log_q[greedy].topk(8, -1).indices]
+        text, row = text[greedy], row[greedy]
+        living = alive[text, row - step]
+        hits = guesses == batch.tokens[text, row + 2][:, None]
+        found.alive[step] += living.sum()
+        found.right[step] += (living & hits[:, 0]).sum()
+        found.ranks[step] += hits[living].sum(0)
+        still = torch.zeros_like(alive)
+        still[text, row - step] = living & hits[:, 0]
+        return still
+
+    def _identity(self) -> dict[str, Any]:
+        return {"schedule": asdict(self.schedule), "config": self.network.config.to_json(), "steps": self.steps}
+
+    def save(self) -> None:
+        """Writes the checkpoint as a whole or not at all."""
+        state = {
+            "identity": self._identity(),
+            "step": self.step,
+            "network": self.network.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "history": self.history,
+        }
+        with atomic(self.checkpoint) as path:
+            torch.save(state, path)
+
+    def resume(self) -> None:
+        """Goes on from the checkpoint, if there is one. Raises UsageError when it is of another run."""
+        if not self.checkpoint.exists():
+            return
+        state = torch.load(self.checkpoint, weights_only=True)
+        if state["identity"] != self._identity():
+            raise UsageError(
+                f"{self.checkpoint} belongs to a run with other settings: remove it, or name another folder"
+            )
+        self.step, self.history = state["step"], state["history"]
+        self.network.load_state_dict(state["network"])
+        self.optimiser.load_state_dict(state["optimiser"])

@@ -1,0 +1,163 @@
+"""What the commands of `outpace train` do, in terms of paths and numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outpace import models
+from outpace.api import load
+from outpace.errors import MissingExtra, UsageError
+from outpace.heads.fingerprint import Embedding, fingerprint
+from outpace.train.corpus import Corpus, Progress, Recipe, write_corpus
+from outpace.train.prompts import read_prompts, without
+from outpace.train.record import file_sha256, run_record
+
+if TYPE_CHECKING:
+    from outpace.train.fitting import Report
+
+Show = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What `train data` writes. tokens: generated ones to have in the end."""
+
+    tokens: int
+    max_tokens: int
+    max_prompt: int
+    temperatures: tuple[float, ...]
+    batch: int
+    seed: int
+
+    def check(self) -> None:
+        """Raises UsageError naming every number that is out of range."""
+        wrong = [
+            f"{name} must be at least 1, got {value}"
+            for name, value in (("tokens", self.tokens), ("max_tokens", self.max_tokens), ("batch", self.batch))
+            if value < 1
+        ]
+        if self.max_prompt < 2:
+            wrong.append(f"max_prompt must be at least 2, got {self.max_prompt}")
+        wrong += [f"temperature must be at least 0, got {t}" for t in self.temperatures if not 0 <= t < math.inf]
+        if wrong:
+            raise UsageError("; ".join(wrong))
+
+
+def write_data(
+    model: str,
+    threads: int | None,
+    prompts: Path,
+    exclude: Sequence[Path],
+    out: Path,
+    answers: Answers,
+    command: Sequence[str],
+    show: Show,
+) -> Progress:
+    """Returns how far the corpus in `out` is. Raises UsageError when it was made of something else."""
+    answers.check()
+    texts = without(read_prompts(prompts), [text for path in exclude for text in read_prompts(path)])
+    with load(model, threads=threads, context=answers.max_prompt + answers.max_tokens) as loaded:
+        target = loaded.target
+        if not isinstance(target, Embedding):
+            raise UsageError(f"training text needs a target with embeddings to read, {target.engine} has none")
+        recipe = Recipe(
+            taps=tap_layers(target.hidden_layers),
+            temperatures=answers.temperatures,
+            max_tokens=answers.max_tokens,
+            max_prompt=answers.max_prompt,
+            seed=answers.seed,
+            target=fingerprint(target),
+            prompts=file_sha256(prompts),
+        )
+        inputs = {"prompts": recipe.prompts, **{f"excluded {path.name}": file_sha256(path) for path in exclude}}
+        corpus = Corpus.open_or_create(out, recipe, run_record(command, answers.seed, inputs))
+        ids = [loaded.text.render_chat([{"role": "user", "content": text}]) if text else [] for text in texts]
+
+        def told(progress: Progress) -> None:
+            show(progress.tokens, progress.wanted, f"{progress.tokens_per_second:,.0f} tokens/s")
+
+        return write_corpus(target, ids, corpus, recipe, wanted=answers.tokens, batch=answers.batch, show=told)
+
+
+def tap_layers(layers: int) -> tuple[int, ...]:
+    """Returns an early, a middle and the last layer of a target, as EAGLE-3 fuses; laws are made of the last."""
+    return tuple(sorted({layers // 4, layers * 5 // 8, layers - 1}))
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What the other commands train. minutes: None until the epochs are over. start: a head to go on from."""
+
+    kind: str
+    draft_vocab: int
+    block: int
+    epochs: float
+    batch: int
+    rate: float
+    bits: int
+    minutes: float | None
+    seed: int
+    start: Path | None = None
+
+    def check(self) -> None:
+        """Raises UsageError naming every number that is out of range."""
+        wrong = []
+        if not 1 <= self.block <= 16:
+            wrong.append(f"block must be in [1, 16], got {self.block}")
+        if self.batch < 1:
+            wrong.append(f"batch must be at least 1, got {self.batch}")
+        for name, value in (("epochs", self.epochs), ("rate", self.rate), ("minutes", self.minutes)):
+            if value is not None and not 0 < value < math.inf:
+                wrong.append(f"{name} must be positive, got {value}")
+        if wrong:
+            raise UsageError("; ".join(wrong))
+
+
+def train_head(
+    model: str,
+    threads: int | None,
+    folder: Path,
+    out: Path,
+    training: Training,
+    command: Sequence[str],
+    show: Show,
+) -> dict[str, Any]:
+    """Returns the card of the trained head, which is in `out`. Raises UsageError, MissingExtra, ModelError."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("training", "train") from None
+
+    from outpace.train.fitting import Schedule
+    from outpace.train.making import Wanted, make_head
+
+    training.check()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    schedule = Schedule(training.epochs, training.batch, training.rate, training.seed)
+    if training.start is not None:  # its first step has been trained
+        schedule = replace(schedule, unrolled_from=0.0)
+    wanted = Wanted(
+        kind=training.kind,
+        draft_vocab=training.draft_vocab,
+        block=training.block,
+        format="Q8_0" if training.bits == 8 else "Q4_1",
+        schedule=schedule,
+        start=training.start,
+        seconds=math.inf if training.minutes is None else 60 * training.minutes,
+    )
+    latest = ""
+
+    def told(report: Report) -> None:
+        nonlocal latest
+        if report.accepted is not None:
+            latest = ", held-out " + " ".join(f"{share:.3f}" for share in report.accepted)
+        words = f"loss {report.loss:.3f}, {report.tokens_per_second:,.0f} tokens/s{latest}"
+        show(report.step, report.steps, words)
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return make_head(models.resolve(model), folder, out, wanted, command, told)

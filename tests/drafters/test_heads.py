@@ -1,0 +1,152 @@
+"""What every drafter keeps, kept by heads on a native target; and their trees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fakes import TableTarget
+from outpace.errors import UsageError
+from outpace.registry import DRAFTERS
+from outpace.sampling import Sampler, SamplingParams
+from outpace.types import EMPTY, Budget, Context, Draft, Prompt, Scores, Step, Timing, Verdict
+from small_heads import KINDS, write_head
+
+TEXT = tuple((37 * i + i * i) % 320 for i in range(120))
+
+
+@pytest.fixture(params=KINDS)
+def drafter(request, native, tmp_path, monkeypatch):
+    write_head(tmp_path / "head.safetensors", native.target, request.param)
+    monkeypatch.setenv("OUTPACE_HEADS", str(tmp_path))
+    return DRAFTERS.get(request.param)(native.target, None)
+
+
+def laws(*, shares_noise=True, temperature=1.0):
+    return Sampler(SamplingParams(temperature=temperature), seed=3, shares_noise=shares_noise)
+
+
+def opened(target, drafter, end, **how):
+    session, context = target.open(Prompt(TEXT[:end]), drafter.taps)
+    return session, drafter.open(Prompt(TEXT[:end]), context, laws(**how))
+
+
+def proposed(drafter, drafting, length, nodes=None):
+    return drafter.propose_many([(drafting, Budget(length, nodes or length))])[0]
+
+
+def content(draft):
+    return draft.tokens, draft.parents, draft.probes
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("shares_noise", [True, False])
+def test_after_any_commits_the_state_is_a_fresh_sessions(native, drafter, temperature, shares_noise):
+    how = {"temperature": temperature, "shares_noise": shares_noise}
+    session, drafting = opened(native.target, drafter, 10, **how)
+    end = 10
+    for length, right in ((0, 0), (3, 2), (3, 0), (1, 1), (0, 0), (0, 0), (3, 3)):
+        proposed(drafter, drafting, length)
+        draft = Draft.chain(TEXT[end : end + right])
+        [scores] = native.target.score_many([(session, draft)])
+        verdict = Verdict(tuple(range(right)), TEXT[end + right])
+        session.commit(draft, verdict)
+        step = Step(draft, verdict, TEXT[end : end + right + 1], None, Timing())
+        drafting.observe(step, scores)
+        end += right + 1
+        _, fresh = opened(native.target, drafter, end, **how)
+        assert content(proposed(drafter, drafting, 3)) == content(proposed(drafter, fresh, 3))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("length", [1, 3, 6])
+def test_the_text_is_the_plain_one(native, drafter, temperature, length):
+    how = {"max_tokens": 40, "temperature": temperature, "seed": 5, "raw": True}
+    plain = native.generate("words", drafter="none", **how)
+    drafted = native.generate("words", drafter=drafter.name, draft_length=length, **how)
+    assert drafted.fault is None
+    assert drafted.tokens == plain.tokens
+    assert sum(step.drafted for step in drafted.steps) > 0
+
+
+@pytest.mark.parametrize("shares_noise", [True, False])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_law_is_what_its_token_was_drawn_from(native, drafter, temperature, shares_noise):
+    _, drafting = opened(native.target, drafter, 40, temperature=temperature, shares_noise=shares_noise)
+    draft = proposed(drafter, drafting, 3)
+    assert len(draft)
+    for token, law in zip(draft.tokens, draft.laws, strict=True):
+        assert (law is None) == (temperature == 0)
+        if law is not None:
+            probs = law.probs()
+            assert probs.shape == (native.target.vocab_size,)
+            assert probs.sum() == pytest.approx(1)
+            assert probs[token] > 0
+            assert law.draw() == token
+            assert np.count_nonzero(probs) <= len(drafter.head.draft_ids)
+
+
+def test_the_budget_is_respected(native, drafter):
+    _, drafting = opened(native.target, drafter, 30)
+    assert proposed(drafter, drafting, 0) == EMPTY
+    for depth, nodes in ((1, 1), (2, 5), (3, 3), (8, 8)):
+        for temperature in (0.0, 1.0):
+            _, drafting = opened(native.target, drafter, 30, temperature=temperature)
+            draft = proposed(drafter, drafting, depth, nodes)
+            assert draft.depth <= depth
+            assert len(draft) <= nodes
+
+
+def test_what_the_drafter_is_not_sure_of_is_not_drafted(native, drafter):
+    for temperature in (0.0, 1.0):
+        _, drafting = opened(native.target, drafter, 30, temperature=temperature)
+        assert drafter.propose_many([(drafting, Budget(4, 4, min_path_probability=1.0))]) == [EMPTY]
+
+
+def test_where_nothing_that_it_knows_is_allowed_it_drafts_nothing(native, drafter):
+    unknown = [token for token in range(320) if token % 5]  # the head's are every fifth
+    how = {"max_tokens": 12, "seed": 5, "raw": True, "ignore_eos": True, "allowed": unknown}
+    for temperature in (0.0, 1.0):
+        plain = native.generate("words", drafter="none", temperature=temperature, **how)
+        drafted = native.generate("words", drafter=drafter.name, draft_length=3, temperature=temperature, **how)
+        assert drafted.fault is None
+        assert drafted.tokens == plain.tokens
+        assert sum(step.drafted for step in drafted.steps) == 0
+
+
+def test_proposing_twice_gives_the_same_draft(native, drafter):
+    _, drafting = opened(native.target, drafter, 40)
+    assert content(proposed(drafter, drafting, 3)) == content(proposed(drafter, drafting, 3))
+
+
+def test_requests_do_not_leak_into_each_other(native, drafter):
+    ends = (60, 9, 30)
+    alone = [content(proposed(drafter, opened(native.target, drafter, end)[1], 3)) for end in ends]
+    work = [(opened(native.target, drafter, end)[1], Budget.chain(3)) for end in ends]
+    assert [content(draft) for draft in drafter.propose_many(work)] == alone
+
+
+def test_a_prompt_of_one_token_has_nothing_to_go_on_from(native, drafter):
+    _, drafting = opened(native.target, drafter, 1)
+    assert proposed(drafter, drafting, 3) == EMPTY
+
+
+def test_without_hidden_states_it_says_what_is_missing(native, drafter):
+    with pytest.raises(UsageError, match="taps"):
+        drafter.open(Prompt(TEXT[:10]), Context(), laws())
+    _, drafting = opened(native.target, drafter, 10)
+    step = Step(EMPTY, Verdict((), 1), (1,), None, Timing())
+    with pytest.raises(UsageError, match="hidden states with every round"):
+        drafting.observe(step, Scores(np.zeros((1, 320), np.float32)))
+
+
+def test_other_engines_are_refused(drafter):
+    with pytest.raises(UsageError, match="native engine"):
+        DRAFTERS.get(drafter.name)(TableTarget(), None)
+
+
+def test_closing_gives_the_cache_back_once(native, drafter):
+    _, drafting = opened(native.target, drafter, 30)
+    proposed(drafter, drafting, 2)
+    drafting.close()
+    drafting.close()

@@ -1,0 +1,188 @@
+"""Training of heads, in seconds on a tiny target: it learns, goes on after an interruption, and its head drafts."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import outpace
+from outpace.errors import UsageError
+from outpace.heads.file import read_head
+
+torch = pytest.importorskip("torch", reason="training is not installed (pip install 'outpace[train]')")
+
+from outpace.heads.config import HeadConfig  # noqa: E402
+from outpace.train.batches import Text, collate, read_texts  # noqa: E402
+from outpace.train.corpus import Corpus  # noqa: E402
+from outpace.train.losses import acceptance, aimed_loss  # noqa: E402
+from outpace.train.medusa import FeatureHeads  # noqa: E402
+from outpace.train.network import DraftNetwork  # noqa: E402
+from outpace.train.running import Answers, Training, train_head, write_data  # noqa: E402
+from small_heads import KINDS  # noqa: E402
+
+COMMAND = ["outpace", "train"]
+QUIET = {"show": lambda done, of, words: None}
+TRAINING = Training("eagle", 320, 2, 2.0, 8, 2e-3, 8, None, 0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def corpus(tiny_llama, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    prompts = folder / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"Tell me of {n * n}."}) + "\n" for n in range(120)))
+    answers = Answers(tokens=3000, max_tokens=40, max_prompt=100, temperatures=(0.0, 0.5), batch=16, seed=0)
+    write_data(str(tiny_llama), 1, prompts, (), folder / "corpus", answers, COMMAND, **QUIET)
+    return folder / "corpus"
+
+
+def config(kind, **changes):
+    fields = HeadConfig(kind, (0, 1), 32, 4, 2, 8, 48, 100, 100, 3, 1e-5, 1e4, True, "0" * 64)
+    return replace(fields, **changes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_sees_only_its_own_past(kind):
+    torch.manual_seed(0)
+    c = config(kind)
+    network = FeatureHeads(c) if kind in ("medusa", "blockwise") else DraftNetwork(c)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    hidden, embedded = torch.randn(1, 12, 2, 32), torch.randn(1, 12, 32)
+    with torch.no_grad():
+        before = network.steps(hidden, embedded, 3)
+        for changed in range(12):
+            h, e = hidden.clone(), embedded.clone()
+            h[:, changed] += 1
+            e[:, changed] += 1
+            for step, (a, b) in enumerate(zip(before, network.steps(h, e, 3), strict=True)):
+                same = (a == b).all(-1)[0]
+                assert same[:changed].all(), f"step {step} sees what comes after"
+        # the hidden states after the row where a chain began are unknown to it
+        h = hidden.clone()
+        h[:, 8:] += 1
+        for step, (a, b) in enumerate(zip(before, network.steps(h, embedded, 3), strict=True)):
+            assert torch.allclose(a[:, : 8 + step], b[:, : 8 + step], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "parallel"])
+def test_leaving_out_the_prompts_rows_changes_nothing_after_them(kind):
+    torch.manual_seed(0)
+    network = DraftNetwork(config(kind))
+    hidden, embedded = torch.randn(2, 12, 2, 32), torch.randn(2, 12, 32)
+    with torch.no_grad():
+        whole, late = network.steps(hidden, embedded, 3), network.steps(hidden, embedded, 3, begin=5)
+    for step, (a, b) in enumerate(zip(whole, late, strict=True)):
+        assert torch.allclose(a[:, 5 + step :], b[:, step:], atol=1e-5)
+
+
+def test_the_loss_is_least_where_the_laws_are_equal():
+    log_p = torch.randn(5, 20).log_softmax(-1)
+    log_q = log_p.clone().requires_grad_()
+    assert torch.allclose(acceptance(log_p, log_q), torch.ones(5), atol=1e-5)
+    loss = aimed_loss(log_p, log_q)
+    assert torch.allclose(loss, torch.zeros(5), atol=1e-4)
+    for _ in range(20):
+        other = torch.randn(5, 20).log_softmax(-1)
+        assert (aimed_loss(log_p, other) > 0).all()
+        variation = 0.5 * (log_p.exp() - other.exp()).abs().sum(-1)
+        assert torch.allclose(acceptance(log_p, other), 1 - variation, atol=1e-5)
+
+
+def test_rows_count_where_an_answer_was_drafted_and_its_law_is_known():
+    def text(prompt, length):
+        return Text(
+            np.arange(length, dtype=np.int32),
+            np.ones((length, 2, 4), np.float16),
+            np.ones(length, np.float32),
+            prompt,
+            True,
+        )
+
+    batch = collate([text(4, 9), text(6, 12)])
+    assert batch.begin == 3
+    rows = torch.arange(batch.begin, 12)
+    # row t proposes token t + 2, after token t + 1 has been drawn; the law of token t + 2 needs row t + 1
+    assert rows[batch.counts(0)[0]].tolist() == [3, 4, 5, 6]
+    assert rows[batch.counts(0)[1]].tolist() == [5, 6, 7, 8, 9]
+    assert rows[batch.counts(2)[0]].tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns_and_its_head_drafts(tiny_llama, corpus, tmp_path, monkeypatch, kind):
+    out = tmp_path / "head.safetensors"
+    card = train_head(str(tiny_llama), None, corpus, out, replace(TRAINING, kind=kind), COMMAND, **QUIET)
+    chance = 1 / 320
+    assert card["held_out"]["greedy"][0] > 20 * chance
+    assert card["steps"] == card["steps_planned"]
+    assert not out.with_suffix(".checkpoint").exists()
+    assert json.loads(out.with_suffix(".json").read_text())["command"] == COMMAND
+    assert read_head(out).card["held_out"] == card["held_out"]
+    monkeypatch.setenv("OUTPACE_HEADS", str(out))
+    with outpace.load(tiny_llama, threads=1) as model:
+        how = {"max_tokens": 40, "ignore_eos": True}
+        drafted = model.generate("Tell me of 5.", drafter=kind, draft_length=3, **how)
+        assert drafted.fault is None
+        assert drafted.tokens == model.generate("Tell me of 5.", drafter="none", **how).tokens
+        assert sum(step.accepted for step in drafted.steps) > 0
+
+
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(monkeypatch, tiny_llama, corpus, tmp_path):
+    from outpace.train.fitting import Fit
+
+    evaluate_every = Fit.run.__kwdefaults__["evaluate_every"]
+    monkeypatch.setitem(Fit.run.__kwdefaults__, "evaluate_every", 3)
+    assert evaluate_every == 100
+    training = replace(TRAINING, epochs=1.0)
+
+    def cut(done, of, words):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    heads = []
+    for name in ("whole", "pieces"):
+        out = tmp_path / f"{name}.safetensors"
+        if name == "pieces":
+            with pytest.raises(KeyboardInterrupt):
+                train_head(str(tiny_llama), None, corpus, out, training, COMMAND, cut)
+            assert out.with_suffix(".checkpoint").exists()
+            assert not out.exists()
+            with pytest.raises(UsageError, match="other settings"):
+                train_head(str(tiny_llama), None, corpus, out, replace(training, rate=1e-3), COMMAND, **QUIET)
+        train_head(str(tiny_llama), None, corpus, out, training, COMMAND, **QUIET)
+        heads.append(read_head(out))
+    for name, (_, blocks) in heads[0].matrices.items():
+        assert np.array_equal(blocks, heads[1].matrices[name][1])
+    assert heads[0].card["held_out"] == heads[1].card["held_out"]
+
+
+def test_what_cannot_be_trained_is_refused(tiny_llama, corpus, tmp_path):
+    out = tmp_path / "head.safetensors"
+    for change, words in (
+        ({"block": 0}, "block must be in"),
+        ({"epochs": -1.0}, "epochs must be positive"),
+        ({"rate": math.inf}, "rate must be positive"),
+        ({"draft_vocab": 321}, "1 to 320 tokens"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            train_head(str(tiny_llama), None, corpus, out, replace(TRAINING, **change), COMMAND, **QUIET)
+    with pytest.raises(UsageError, match="no corpus here"):
+        train_head(str(tiny_llama), None, tmp_path, out, TRAINING, COMMAND, **QUIET)
+
+
+def test_held_out_texts_are_never_trained_on(corpus):
+    training, held_out = read_texts(Corpus(corpus))
+    seen = {tuple(text.tokens[: text.prompt]) for text in training}
+    assert held_out
+    assert not any(tuple(text.tokens[: text.prompt]) in seen for text in held_out)
