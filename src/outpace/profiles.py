@@ -29,8 +29,8 @@ ROWS = (1, 4, 8, 2, 6, 16, 3, 12, 5, 10, 14)
 IN_A_ROW = 3
 """Passes of a count one after the other, of which the first is not believed."""
 
-SECONDS, MOST_REPEATS = 0.5, 8
-"""A profile ends after this time or so many repeats."""
+SECONDS, MOST_REPEATS = 0.5, 3
+"""A profile ends after this time or so many repeats: few, so that what decoding shows soon outweighs them."""
 
 CONTEXT = 192
 """Tokens before the measured rows."""
