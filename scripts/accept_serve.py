@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from serving import load
+from serving import endurance, load
 
-LINES = [*load.LINES]
+LINES = [*load.LINES, *endurance.LINES]
