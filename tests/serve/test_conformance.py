@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from outpace.grammar import JsonSchema
+
 openai = pytest.importorskip("openai", reason="the OpenAI client is not installed")
 
 pytestmark = pytest.mark.embedded
@@ -169,6 +171,37 @@ def test_content_in_parts_is_one_text(client):
     parts = [{"type": "text", "text": "Count from one to ten in words, "}, {"type": "text", "text": "then again."}]
     answer = chat(client, [{"role": "user", "content": parts}])
     assert answer.choices[0].message.content == chat(client).choices[0].message.content
+
+
+# structured output
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_json_schema_is_kept(client, solo, temperature):
+    schema = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
+    answer = chat(client, STORY, max_tokens=80, temperature=temperature, seed=3, response_format=schema)
+    found = json.loads(answer.choices[0].message.content)
+    assert set(found) == {"name", "age"}
+    expected = solo.generate(STORY, max_tokens=80, temperature=temperature, seed=3, grammar=JsonSchema(PERSON))
+    assert answer.choices[0].message.content == expected.text
+
+
+def test_json_mode_and_a_regex(client):
+    asked = {"response_format": {"type": "regex", "pattern": "(yes|no)"}}
+    assert chat(client, extra_body=asked).choices[0].message.content in ("yes", "no")
+    assert chat(client, response_format={"type": "text"}).choices[0].message.content
+    text = chat(client, STORY, max_tokens=40, response_format={"type": "json_object"}).choices[0].message.content
+    assert text.startswith("{")
 
 
 # log-probabilities
@@ -341,6 +374,8 @@ def test_an_unknown_model_is_404(client):
         ({"extra_body": {"speculation": {"off": True, "draft_length": 3}}}, "speculation", "is off"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "stream: true"),
         ({"response_format": {"type": "poem"}}, "response_format", "poem"),
+        ({"response_format": {"type": "json_schema"}}, "response_format", "needs 'json_schema'"),
+        ({"response_format": {"type": "regex", "pattern": "("}}, None, "regex"),
     ],
 )
 def test_a_wrong_parameter_is_400_and_named(client, options, param, words):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
+from outpace.grammar import Grammar, JsonSchema, Regex
 from outpace.serve.errors import ApiError
 
 Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False, strict=True)]
@@ -47,6 +48,37 @@ class Speculation(Strict):
     rule: str | None = None
     off: StrictBool = False
     trace: Annotated[StrictBool, Field(description="Say in each chunk how its tokens came.")] = False
+
+
+class NamedSchema(Strict):
+    """A JSON schema as OpenAI's API wraps it."""
+
+    name: str
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+    description: str | None = None
+    strict: StrictBool | None = None
+
+
+class ResponseFormat(Strict):
+    """What the text must be: anything, a JSON object, what a JSON schema admits, or what a regex matches (ours)."""
+
+    type: Literal["text", "json_object", "json_schema", "regex"]
+    json_schema: NamedSchema | None = None
+    pattern: str | None = None
+
+    def grammar(self) -> Grammar | None:
+        """Returns what constrains the sampling. Raises ApiError, or UsageError for a schema that cannot be kept."""
+        needs = {"json_schema": "json_schema", "regex": "pattern"}.get(self.type)
+        for name in ("json_schema", "pattern"):
+            given = getattr(self, name) is not None
+            if given != (name == needs):
+                message = f"response_format of type {self.type!r} {'has no' if given else 'needs'} {name!r}"
+                raise ApiError(400, message, param="response_format")
+        if self.json_schema is not None:
+            return JsonSchema(self.json_schema.schema_)
+        if self.pattern is not None:
+            return Regex(self.pattern)
+        return JsonSchema({"type": "object"}) if self.type == "json_object" else None
 
 
 class Prediction(Strict):
@@ -128,15 +160,13 @@ class ChatRequest(Sampling):
     max_completion_tokens: StrictInt | None = None
     logprobs: StrictBool | None = None
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
-    response_format: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
 
     def options(self) -> dict[str, Any]:
         options = super().options()
-        kind = (self.response_format or {}).get("type", "text")
-        if kind != "text":
-            message = f"response_format {kind!r:.40} is not supported: leave it out, or ask for text"
-            raise ApiError(400, message, param="response_format", code="unsupported_parameter")
+        if self.response_format is not None:
+            options["grammar"] = self.response_format.grammar()
         if self.prediction is not None:
             raise ApiError(400, "prediction is not supported", param="prediction", code="unsupported_parameter")
         if self.max_completion_tokens is not None:
