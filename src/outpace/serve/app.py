@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from outpace.errors import OutpaceError
-from outpace.serve.errors import ApiError, as_api_error
+from outpace.serve.errors import ApiError, ErrorBody, as_api_error
 from outpace.serve.guard import Guard
 from outpace.serve.job import CHUNK, PROMPT_READ, Event
 from outpace.serve.metrics import CONTENT_TYPE
@@ -25,6 +25,20 @@ from outpace.serve.schema import ChatRequest, CompletionRequest, Sampling, witho
 from outpace.serve.service import Running, Service
 
 Body = TypeVar("Body", bound=Sampling)
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"description": what, "model": ErrorBody}
+    for status, what in {
+        400: "The request asks for what cannot be done",
+        401: "The API key is missing or wrong",
+        404: "No such model or path",
+        413: "The body is too large",
+        429: "The queue is full; Retry-After says when to come again",
+        500: "The server failed",
+        503: "The server is starting or shutting down",
+        504: "The request took longer than the server allows",
+    }.items()
+}
 
 _LOOK_SECONDS = 0.05
 """Between looks at whether the client is still there."""
@@ -39,7 +53,7 @@ def make_app(service: Service) -> FastAPI:
         yield
         await run_in_threadpool(service.scheduler.stop, service.settings.grace_seconds)
 
-    app = FastAPI(title="outpace", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title="outpace", lifespan=lifespan, docs_url=None, redoc_url=None, responses=REFUSALS)
     app.add_middleware(Guard, api_key=service.settings.api_key, body_bytes=service.settings.body_bytes)
     _add_errors(app)
     _add_status(app, service)
@@ -75,7 +89,7 @@ def _add_status(app: FastAPI, service: Service) -> None:
         alive = service.scheduler.alive
         return JSONResponse({"status": "ready" if alive else "not ready"}, status_code=200 if alive else 503)
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Counters in Prometheus' text format."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
@@ -89,7 +103,7 @@ def _add_status(app: FastAPI, service: Service) -> None:
         service.check_model(name)
         return _model(service)
 
-    @app.post("/v1/embeddings")
+    @app.post("/v1/embeddings", include_in_schema=False)
     async def embeddings() -> None:
         raise ApiError(400, "this server generates text and makes no embeddings", code="unsupported_endpoint")
 
@@ -111,7 +125,14 @@ def _add_completions(app: FastAPI, service: Service) -> None:
         schema = body.model_json_schema(ref_template=f"#/components/schemas/{body.__name__}-{{model}}")
         definitions = schema.pop("$defs", {})
         app.state.schemas.update({f"{body.__name__}-{name}": value for name, value in definitions.items()})
-        return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+        answers: dict[str, Any] = {"application/json": {}, "text/event-stream": {}}
+        what = "The answer, or its chunks where stream is true"
+        return {
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+            "responses": {
+                "200": {"description": "The answer, or its chunks where stream is true", "content": answers}
+            },
+        }
 
     app.state.schemas = {}
 

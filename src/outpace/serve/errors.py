@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from outpace.errors import ContextOverflow, OutpaceError, UsageError
 from outpace.serve.scheduler import Busy, ShuttingDown, TimedOut
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """The body of every refusal."""
+
+    error: ErrorDetail
 
 
 class ApiError(Exception):

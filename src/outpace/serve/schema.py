@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt
 
 from outpace.grammar import Grammar, JsonSchema, Regex
 from outpace.serve.errors import ApiError
 
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 9.0 is a whole one, too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole: TypeAlias = Annotated[StrictInt, BeforeValidator(_whole)]
 Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Stops: TypeAlias = str | Annotated[list[str], Field(max_length=16)] | None
 
@@ -44,7 +51,7 @@ class Speculation(Strict):
     """How this request speculates; what is left out is automatic. off: decode plainly."""
 
     drafter: str | None = None
-    draft_length: StrictInt | None = None
+    draft_length: Whole | None = None
     rule: str | None = None
     off: StrictBool = False
     trace: Annotated[StrictBool, Field(description="Say in each chunk how its tokens came.")] = False
@@ -92,26 +99,26 @@ class Sampling(Strict):
     """What chat and text completions share."""
 
     model: str
-    max_tokens: StrictInt | None = None
+    max_tokens: Whole | None = None
     temperature: Number | None = None
     top_p: Number | None = None
-    n: StrictInt | None = None
+    n: Whole | None = None
     stop: Stops = None
-    seed: StrictInt | None = None
+    seed: Whole | None = None
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     presence_penalty: Number | None = None
     frequency_penalty: Number | None = None
     logit_bias: dict[str, Number] | None = None
     user: str | None = None
-    top_k: StrictInt | None = None
+    top_k: Whole | None = None
     min_p: Number | None = None
     repetition_penalty: Number | None = None
-    min_tokens: StrictInt | None = None
+    min_tokens: Whole | None = None
     ignore_eos: StrictBool | None = None
-    stop_token_ids: list[StrictInt] | None = None
-    banned_token_ids: list[StrictInt] | None = None
-    allowed_token_ids: list[StrictInt] | None = None
+    stop_token_ids: list[Whole] | None = None
+    banned_token_ids: list[Whole] | None = None
+    allowed_token_ids: list[Whole] | None = None
     speculation: Speculation | None = None
 
     def options(self) -> dict[str, Any]:
@@ -157,9 +164,9 @@ class ChatRequest(Sampling):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: StrictInt | None = None
+    max_completion_tokens: Whole | None = None
     logprobs: StrictBool | None = None
-    top_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
+    top_logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
 
@@ -183,8 +190,8 @@ class ChatRequest(Sampling):
 class CompletionRequest(Sampling):
     """POST /v1/completions."""
 
-    prompt: str | list[str] | list[StrictInt] | list[list[StrictInt]]
-    logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
+    prompt: str | list[str] | list[Whole] | list[list[Whole]]
+    logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
 
     def options(self) -> dict[str, Any]:
         options = super().options()
