@@ -126,12 +126,9 @@ def _add_completions(app: FastAPI, service: Service) -> None:
         definitions = schema.pop("$defs", {})
         app.state.schemas.update({f"{body.__name__}-{name}": value for name, value in definitions.items()})
         answers: dict[str, Any] = {"application/json": {}, "text/event-stream": {}}
-        what = "The answer, or its chunks where stream is true"
         return {
             "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-            "responses": {
-                "200": {"description": "The answer, or its chunks where stream is true", "content": answers}
-            },
+            "responses": {"200": {"description": "The answer, or its chunks", "content": answers}},
         }
 
     app.state.schemas = {}
