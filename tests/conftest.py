@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ from outpace.errors import OutpaceError
 # The same examples in every run, and no verdict by the clock: the machine may be busy.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_profiles(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What `outpace tune` saved on this machine is no part of a test."""
+    os.environ["OUTPACE_PROFILES"] = str(tmp_path_factory.mktemp("profiles"))
 
 
 def _cached(name: str) -> Path:

@@ -22,6 +22,7 @@ from outpace.errors import UsageError, VocabularyMismatch
 from outpace.generation import Generation
 from outpace.grammar import Grammar
 from outpace.options import AUTO, Options, Plan, plan
+from outpace.profiles import recall
 from outpace.registry import ENGINES
 from outpace.result import Result
 from outpace.text import Text
@@ -66,13 +67,13 @@ def load(
         raise UsageError(f"{next(iter(settings))} is for engine 'torch', got engine 'native': leave one of them out")
     scorer, text = _load(target, engine, threads, context, settings)
     if draft is None:
-        return Model(scorer, text, load_seconds=clock() - start)
+        return Model(scorer, text, load_seconds=clock() - start, costs=recall(scorer, None))
     # A draft of a shorter context drafts until the text outgrows it.
     helper, helper_text = _load(draft, draft_engine, threads, context, settings, clip=True)
     comparison = compare(text.vocabulary, helper_text.vocabulary)
     if not comparison.usable:
         raise VocabularyMismatch(f"{helper.name} cannot draft for {scorer.name}: {comparison}")
-    return Model(scorer, text, helper, load_seconds=clock() - start)
+    return Model(scorer, text, helper, load_seconds=clock() - start, costs=recall(scorer, helper))
 
 
 def _load(
@@ -97,11 +98,19 @@ class Model:
     costs: what passes were found to cost here; all that one generation leaves to the next, besides cached prefixes.
     """
 
-    def __init__(self, target: Target, text: Text, draft: Target | None = None, *, load_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        target: Target,
+        text: Text,
+        draft: Target | None = None,
+        *,
+        load_seconds: float = 0.0,
+        costs: CostProfile | None = None,
+    ) -> None:
         self.target = target
         self.text = text
         self.draft = draft
-        self.costs = CostProfile()
+        self.costs = costs or CostProfile()
         self.load_seconds = load_seconds
         self._compile_grammar = GrammarCompiler(text, target.vocab_size, text.eos_ids | target.eos_ids)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from outpace.cli import audit, bench, chat, console, doctor, explain, generate, models, plan
+from outpace.cli import audit, bench, chat, console, doctor, explain, generate, models, plan, tune
 from outpace.errors import ModelNotFound, OutpaceError, Unsupported, UsageError, VocabularyMismatch
 
 MISTAKE, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -128,4 +128,5 @@ explain.register(app)
 doctor.register(app)
 bench.register(app)
 plan.register(app)
+tune.register(app)
 audit.register(app)
