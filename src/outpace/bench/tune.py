@@ -13,7 +13,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32)
 LENGTHS = (1, 2, 3, 4, 5, 7)
-FIRST_ROUNDS = 2
-"""Rounds of an answer that are not counted: what prefill left in the caches is not what decoding finds."""
+FIRST_ROUNDS, PROBES, PROBED = 2, 16, 4
+"""Rounds of an answer that are not counted, for prefill left other caches than decoding finds; those that are; and
+prompts that are answered for it."""
 
 LONGEST_LOAD = 16
 """Requests at once that the cut-off is looked for among, as far as T(n) was measured."""
@@ -145,42 +145,48 @@ def replay(
 
 
 def pass_seconds(
-    model: Model, prompts: Sequence[str], *, seconds: float, max_tokens: int, rows: Sequence[int] = ROWS
+    model: Model, prompts: Sequence[str], *, seconds: float, rows: Sequence[int] = ROWS
 ) -> dict[int, float]:
     """Returns {rows: seconds of a round less its drafting}, trimmed means over rounds of the real loop.
 
-    The rounds score arbitrary tokens, of each number in turn, so that everything a round does is in it, as cold as it
-    is in decoding, and nothing that a drafter would have guessed. Raises UsageError when the context is too short.
+    The rounds score arbitrary tokens, so that everything a round does is in it, as cold as it is in decoding, and
+    nothing that a drafter would have guessed. An answer keeps to one number of rows, as decoding with drafts mostly
+    does: a narrow pass after a wide one takes longer than after a narrow one. Raises UsageError when the context is
+    too short.
     """
-    found: dict[int, list[float]] = {}
-    probe, begin = Probe(rows), clock()
-    while clock() - begin < seconds or not found:
-        for prompt in prompts:
-            for count, spent in _probed(model, prompt, probe, max_tokens + probe.longest + 1):
-                found.setdefault(count, []).append(spent)
-        if not found:
-            break
-    absent = [count for count in rows if count not in found]
+    found: dict[int, list[float]] = {count: [] for count in rows}
+    begin, turn = clock(), 0
+    while clock() - begin < seconds or turn == 0:
+        for place, prompt in enumerate(prompts[:PROBED]):
+            for count in rows if (place + turn) % 2 else reversed(rows):
+                found[count] += _probed(model, prompt, count)
+        turn += 1
+    absent = [count for count in rows if not found[count]]
     if absent:
         raise UsageError(f"there is no room to measure {absent[-1]} rows: set a larger --context")
     return {count: _trimmed(found[count]) for count in rows}
 
 
-def _probed(model: Model, prompt: str, probe: Probe, max_tokens: int) -> Iterator[tuple[int, float]]:
-    """Yields (rows, seconds less drafting) of the rounds of one answer, less its first turn."""
+def _probed(model: Model, prompt: str, rows: int) -> Iterator[float]:
+    """Yields the seconds less drafting of PROBES rounds after the first ones of an answer."""
+    # Room for the last draft too; each round may commit more than one token by luck.
+    max_tokens = 2 * (FIRST_ROUNDS + PROBES) + rows
     plain = model.stream(prompt, drafter="none", max_tokens=max_tokens)
-    ids = plain.round.committed
-    plan = replace(plain.plan, drafter=probe, controller=FixedController(probe.longest), endings=frozenset())
+    ids = tuple(plain.round.committed)
+    plan = replace(plain.plan, drafter=Probe(), controller=FixedController(rows - 1), endings=frozenset())
+    plain.close()
     probing = Generation(
         model.target, model.text, ids, plan, max_tokens=max_tokens, stop=(), observer=None, load_seconds=0.0
     )
-    plain.close()
     before = clock()
     for place, chunk in enumerate(probing):
         now = clock()
-        if place >= FIRST_ROUNDS:
-            yield 1 + len(chunk.step.draft), now - before - chunk.step.seconds.draft
+        if place >= FIRST_ROUNDS and len(chunk.step.draft) == rows - 1:
+            yield now - before - chunk.step.seconds.draft
+        if place >= FIRST_ROUNDS + PROBES:
+            break
         before = clock()
+    probing.close()
 
 
 def _trimmed(values: Sequence[float]) -> float:
@@ -190,29 +196,22 @@ def _trimmed(values: Sequence[float]) -> float:
 
 
 class Probe:
-    """A Drafter of arbitrary tokens, of each number of `rows` in turn, less the row of the last token."""
+    """A Drafter of arbitrary tokens, as many as are asked for."""
 
     name = "probe"
+    vocab_size = 0
     taps: tuple[int, ...] = ()
     drafts_trees = False
     self_limiting = False
     weight_bytes = 0
-
-    def __init__(self, rows: Sequence[int]) -> None:
-        self.vocab_size = 0
-        self.longest = max(rows) - 1
-        self._lengths = cycle([count - 1 for count in rows])
 
     def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> ProbeSession:
         return ProbeSession(prompt.ids)
 
     def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
         """Returns a chain for each; of the prompt's own tokens, in an order that nobody would say."""
-        drafts = []
-        for session, budget in cast("Sequence[tuple[ProbeSession, Budget]]", work):
-            length = min(next(self._lengths), budget.depth)
-            drafts.append(Draft.chain([session.ids[-1 - i % len(session.ids)] for i in range(length)]))
-        return drafts
+        own = cast("Sequence[tuple[ProbeSession, Budget]]", work)
+        return [Draft.chain([s.ids[-1 - i % len(s.ids)] for i in range(budget.depth)]) for s, budget in own]
 
 
 class ProbeSession:

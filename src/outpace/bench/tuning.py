@@ -162,7 +162,7 @@ def tune(
     plain_steps = sum(len(answer.steps) for answer in answers.values())
     progress(0.2, "passes by rows")
     room = [n for n in ROWS if n <= max(lengths) + 1 or n <= 2 * LONGEST_LOAD]
-    costs = Costs(pass_seconds(model, prompts, seconds=seconds, max_tokens=max_tokens, rows=room))
+    costs = Costs(pass_seconds(model, prompts, seconds=seconds, rows=room))
     settings: list[Setting] = []
     independence: dict[str, float] = {}
     for name in names:
