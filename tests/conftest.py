@@ -30,8 +30,7 @@ def _cached(name: str) -> Path:
 def _costs_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What passes cost in a test is no business of the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
-        kept = tmp_path_factory.mktemp("costs")
-        patch.setattr("outpace.profiles.folder", lambda: kept)
+        patch.setenv("OUTPACE_PROFILES", str(tmp_path_factory.mktemp("costs")))
         yield
 
 

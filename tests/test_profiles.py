@@ -66,3 +66,13 @@ def test_a_record_comes_back():
     for rows, seconds in ((1, 1.0), (4, 1.2), (1, 1.0), (4, 1.3), (1, 1.0)):
         profile.observe(rows, seconds)
     assert CostProfile.of(json.loads(json.dumps(profile.record()))).score(4) == profile.score(4)
+
+
+def test_costs_measured_with_care_stand_instead_of_what_was_known(kept):
+    target = TableTarget()
+    profiles.profile(target)
+    file = profiles.learn(target, {1: 0.010, 4: 0.011, 8: 0.020})
+    assert file.parent == kept
+    costs = profiles.profile(target)
+    assert costs.plain_seconds == pytest.approx(0.010)
+    assert [costs.score(rows) for rows in (4, 6, 8)] == pytest.approx([1.1, 1.55, 2.0])

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from time import perf_counter as clock
@@ -31,6 +32,9 @@ IN_A_ROW = 3
 
 SECONDS, MOST_REPEATS = 0.5, 3
 """A profile ends after this time or so many repeats: few, so that what decoding shows soon outweighs them."""
+
+WEIGHT = 3
+"""Times that a cost which was measured with care is counted: enough to be used at once, few enough to give way."""
 
 CONTEXT = 192
 """Tokens before the measured rows."""
@@ -55,9 +59,20 @@ def keep(target: Target, costs: CostProfile) -> None:
         _write(folder() / f"{key(target)}.json", costs)
 
 
+def learn(target: Target, seconds_by_rows: Mapping[int, float]) -> Path:
+    """Returns the file in which these costs of passes now stand instead of what was known; one row must be there."""
+    costs = CostProfile()
+    for rows, seconds in sorted(seconds_by_rows.items()):
+        for _ in range(WEIGHT):
+            costs.observe(rows, seconds)
+    keep(target, costs)
+    return folder() / f"{key(target)}.json"
+
+
 def folder() -> Path:
-    """Returns where profiles are kept."""
-    return Path(platformdirs.user_cache_dir("outpace")) / "costs"
+    """Returns where profiles are kept; OUTPACE_PROFILES moves it."""
+    given = os.environ.get("OUTPACE_PROFILES")
+    return Path(given) if given else Path(platformdirs.user_cache_dir("outpace")) / "costs"
 
 
 def key(target: Target) -> str:

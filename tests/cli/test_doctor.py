@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -54,3 +56,16 @@ def test_threads_out_of_range_are_refused(threads: str) -> None:
     result = CliRunner().invoke(app, ["doctor", f"--threads={threads}", "--no-measure"])
     assert result.exit_code == 2
     assert result.stderr == f"outpace: error: threads must be in [1, 1024], got {threads}\n"
+
+
+def test_a_pair_is_examined_cause_by_cause(run: Callable[..., Any]) -> None:
+    done = run("doctor", "--no-measure", "--model", "target.gguf", "--draft", "draft.gguf", "--json")
+    assert done.exit_code == 0, done.stderr
+    findings = json.loads(done.stdout)["drafts"]
+    assert [f["about"] for f in findings] == ["acceptance", "draft cost", "scoring", "speed-up", "load", "text"]
+
+
+def test_a_draft_without_its_target_is_refused(run: Callable[..., Any]) -> None:
+    done = run("doctor", "--no-measure", "--draft", "draft.gguf")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "--draft needs --model MODEL" in done.stderr

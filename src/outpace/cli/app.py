@@ -25,6 +25,7 @@ from outpace.cli import (
     serve,
     simulate,
     train,
+    tune,
 )
 from outpace.errors import ModelNotFound, OutpaceError, Unsupported, UsageError, VocabularyMismatch
 
@@ -143,6 +144,7 @@ doctor.register(app)
 bench.register(app)
 plan.register(app)
 draft.register(app)
+tune.register(app)
 audit.register(app)
 serve.register(app)
 simulate.register(app)

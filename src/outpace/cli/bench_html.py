@@ -116,8 +116,10 @@ def _remarks(run: Run) -> str:
     return f'<p class="{kind}"><b>{verdict}</b></p><ul class="soft">{items}</ul>'
 
 
-def _bars(rows: Sequence[tuple[str, float, float | None, float | None, str]], mark: float | None = None) -> str:
-    """Returns bars with whiskers: (name, value, low, high, label); `mark` is a line across."""
+def _bars(
+    rows: Sequence[tuple[str, float, float | None, float | None, str]], mark: float | None = None, kind: str = ""
+) -> str:
+    """Returns bars with whiskers: (name, value, low, high, label); `mark` is a line across, `kind` their colour."""
     if not rows:
         return '<p class="soft">nothing was measured</p>'
     largest = max(high or value for _, value, _, high, _ in rows)
@@ -129,7 +131,8 @@ def _bars(rows: Sequence[tuple[str, float, float | None, float | None, str]], ma
         middle, end = top + _BAR / 2, _NAME + scale * value
         parts.append(f'<text x="{_NAME - 8}" y="{middle + 4.5}" text-anchor="end">{_text(name)}</text>')
         parts.append(
-            f'<rect class="{_kind(name)}" x="{_NAME}" y="{top}" width="{scale * value:.1f}" height="{_BAR}" rx="2"/>'
+            f'<rect class="{kind or _kind(name)}" x="{_NAME}" y="{top}" '
+            f'width="{scale * value:.1f}" height="{_BAR}" rx="2"/>'
         )
         if low is not None and high is not None:
             left, end = _NAME + scale * low, max(end, _NAME + scale * high)
@@ -157,7 +160,7 @@ def _by_task(lines: Sequence[Line]) -> str:
             for one in lines
             if one.contender == name and (over := one.over_plain) is not None
         ]
-        parts.append(f"<p>{_text(name)}</p>{_bars(rows, mark=1.0)}")
+        parts.append(f"<p>{_text(name)}</p>" + _bars(rows, mark=1.0, kind="ours"))
     return "".join(parts) or '<p class="soft">nothing to compare</p>'
 
 

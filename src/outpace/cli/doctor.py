@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from outpace.cli import console, options
+from outpace.errors import UsageError, VocabularyMismatch
 
 NOT_BUILT = "not built: install a C++20 compiler, then run pip install --force-reinstall --no-deps outpace"
 
@@ -18,6 +20,18 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            rich_help_panel=options.MODEL,
+            show_default="none: the machine alone",
+            help="Also say whether drafts pay for this model here, and if not, why.",
+        ),
+    ] = None,
+    draft: options.DraftModel = None,
     threads: options.Threads = None,
     measure: Annotated[
         bool,
@@ -30,12 +44,32 @@ def doctor(
     ] = True,
     as_json: options.Json = False,
 ) -> None:
-    """Show the processor, the kernels chosen, what the machine allows, versions, and the models present."""
+    """Show the processor, the kernels chosen, what the machine allows, versions, and the models present.
+
+    With a model: what stands between it, with this draft or n-grams, and a speed-up, each cause with its figure.
+    """
+    if draft is not None and model is None:
+        raise UsageError("--draft needs --model MODEL, the target that it drafts for")
     record = examine(threads, measure)
+    if model is not None:
+        record["drafts"] = _drafts(model, draft, threads)
     if as_json:
         console.print_json(record)
     else:
         _show(record)
+
+
+def _drafts(model: str, draft: str | None, threads: int | None) -> list[dict[str, Any]]:
+    """Returns the findings about a pair; a draft of another family is one of them."""
+    from outpace.audit.prompts import PROMPTS
+    from outpace.bench.diagnosis import diagnose
+
+    try:
+        loaded = options.load_model(model, draft=draft, threads=threads, context=None)
+    except VocabularyMismatch as error:
+        return [{"about": "family", "good": False, "figure": str(error)}]
+    with loaded:
+        return [asdict(finding) for finding in diagnose(loaded, PROMPTS[:4])]
 
 
 def examine(threads: int | None, measure: bool) -> dict[str, Any]:
@@ -100,6 +134,8 @@ def _rows(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "integer rate", f"{record['integer_gmac_per_s']:.0f} billion 8-bit multiply-adds/s"
     yield "cache", record["cache"]
     yield "models", ", ".join(record["models"]) or "none yet: outpace models pull smollm2-135m"
+    for finding in record.get("drafts", ()):
+        yield finding["about"], f"{'good' if finding['good'] else 'BAD '} {finding['figure']}"
     yield (
         "versions",
         ", ".join(f"{name} {version or 'not installed'}" for name, version in record["versions"].items()),
