@@ -13,8 +13,8 @@ from acceptance import NotRun
 import outpace
 from outpace import models
 from outpace.api import Model
-from outpace.decode import propose
 from outpace.errors import OutpaceError
+from outpace.generation import together as shared
 from outpace.result import Result
 
 DATA = Path(__file__).parents[2] / "data"
@@ -59,14 +59,4 @@ def per_task(count: int, file: str = "spec_bench_dev.jsonl") -> list[tuple[str, 
 def together(model: Model, questions: Sequence[str], **options: Any) -> list[Result]:
     """Returns each question's result when all of them share every pass, as a server's requests do."""
     requests = [model.stream(question, **options) for question in questions]
-    drafter = requests[0].plan.drafter
-    while active := [request for request in requests if not request.round.finish]:
-        rounds = [request.round for request in active]
-        drafts = propose(drafter, rounds)
-        scores = model.target.score_many([(r.session, d) for r, d in zip(rounds, drafts, strict=True)])
-        rows = sum(1 + len(draft) for draft in drafts)
-        for request, draft, score in zip(active, drafts, scores, strict=True):
-            request.take(request.round.advance(draft, score, 0.0, 0.0, rows))
-    for request in requests:
-        request.close()
-    return [request.result() for request in requests]
+    return shared(requests, model.target)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter as clock
 from typing import Any
 
-from outpace.decode import Round, generate
+from outpace.decode import Round, generate, propose
 from outpace.errors import ContextOverflow
 from outpace.logprobs import LogprobObserver
 from outpace.noise import RoundNoise
@@ -243,3 +243,18 @@ class Generation(Iterator[Chunk]):
             reason=f"{plan.reason}; {plan.controller.reason()}",
             fault=self.round.fault,
         )
+
+
+def together(requests: Sequence[Generation], target: Target) -> list[Result]:
+    """Returns each request's result when all of them, of one drafter, share every pass, as a server's requests do."""
+    drafter = requests[0].plan.drafter
+    while active := [request for request in requests if not request.round.finish]:
+        rounds = [request.round for request in active]
+        drafts = propose(drafter, rounds)
+        scores = target.score_many([(r.session, d) for r, d in zip(rounds, drafts, strict=True)])
+        rows = sum(1 + len(draft) for draft in drafts)
+        for request, draft, score in zip(active, drafts, scores, strict=True):
+            request.take(request.round.advance(draft, score, 0.0, 0.0, rows))
+    for request in requests:
+        request.close()
+    return [request.result() for request in requests]

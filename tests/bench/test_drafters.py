@@ -7,7 +7,7 @@ import json
 import pytest
 
 from outpace.bench.drafters import ALL, measure, read_prompts
-from outpace.errors import BadModelFile, OutpaceError, UsageError
+from outpace.errors import OutpaceError, UsageError
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_prompts_are_the_first_turns_and_hard_kinds_have_rows_of_their_own(tasks
 @pytest.mark.parametrize("text", ["{", "[]", '{"task": "qa"}', '{"task": "qa", "turns": []}'])
 def test_a_file_of_something_else_is_named(tmp_path, text):
     (tmp_path / "x.jsonl").write_text(text)
-    with pytest.raises(BadModelFile, match=r"x\.jsonl: no file of tasks"):
+    with pytest.raises(UsageError, match=r"x\.jsonl"):
         read_prompts([tmp_path / "x.jsonl"], 3)
 
 

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from outpace.api import Model
 from outpace.audit.prompts import PROMPTS
 from outpace.audit.report import NotCovered
-from outpace.decode import propose
 from outpace.errors import OutpaceError
 from outpace.generation import Generation
 from outpace.registry import DRAFTERS
@@ -179,18 +178,3 @@ class Comparison:
             raise NotCovered("nothing was drafted")
         text = f"{self.equal} of {self.texts} texts equal, {self.accepted} of {self.drafted} drafted accepted"
         return text if self.first is None else f"{text}; {self.first}"
-
-
-def together(requests: Sequence[Generation], model: Model) -> list[Result]:
-    """Returns each request's result when all of them share every pass, as a server's requests do."""
-    drafter = requests[0].plan.drafter
-    while active := [request for request in requests if not request.round.finish]:
-        rounds = [request.round for request in active]
-        drafts = propose(drafter, rounds)
-        scores = model.target.score_many([(r.session, d) for r, d in zip(rounds, drafts, strict=True)])
-        rows = sum(1 + len(draft) for draft in drafts)
-        for request, draft, score in zip(active, drafts, scores, strict=True):
-            request.take(request.round.advance(draft, score, 0.0, 0.0, rows))
-    for request in requests:
-        request.close()
-    return [request.result() for request in requests]

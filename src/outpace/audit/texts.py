@@ -18,8 +18,8 @@ from outpace.audit.subject import (
     Wanted,
     Way,
     text_of,
-    together,
 )
+from outpace.generation import together
 from outpace.registry import RULES
 
 LENGTHS: tuple[int | None, ...] = (1, 3, 8, None)
@@ -75,7 +75,7 @@ def in_one_batch(subject: Subject, drafter: str, size: int) -> Finding:
     requests = [subject.request(question, Way(drafter, length), wanted) for question, length, wanted in mixed]
     seen = Comparison()
     for number, (result, (question, _, wanted)) in enumerate(
-        zip(together(requests, subject.model), mixed, strict=True)
+        zip(together(requests, subject.model.target), mixed, strict=True)
     ):
         seen.add(f"request {number}", subject.plain(question, wanted), result)
     return Finding(seen.holds, seen.evidence())

@@ -6,7 +6,6 @@ prompts. Every drafter must give plain decoding's text, or the run ends with an 
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from outpace.errors import BadModelFile, OutpaceError, UsageError
+from outpace.bench.tasks import Question, read_questions
+from outpace.errors import OutpaceError, UsageError
 from outpace.result import accepted_by_position
 
 if TYPE_CHECKING:
@@ -76,30 +76,25 @@ class Report:
 
 
 def read_prompts(files: Sequence[Path], per_task: int) -> list[Prompt]:
-    """Returns the first prompts of each task: of JSON lines with `task` and `turns` (the first turn counts), in which
-    a `category` such as writing or roleplay has a row of its own. Raises BadModelFile or UsageError."""
+    """Returns the first prompts of each task, where the categories writing and roleplay have rows of their own.
+
+    Raises UsageError, as `read_questions` does.
+    """
     if per_task < 1:
         raise UsageError(f"prompts of a task must be at least 1, got {per_task}")
     found: list[Prompt] = []
     seen: dict[str, int] = defaultdict(int)
-    for path in files:
-        try:
-            records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-            prompts = [Prompt(_task(record), str(record["turns"][0])) for record in records]
-        except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-            raise BadModelFile(f"{path}: no file of tasks ({type(error).__name__}: {error})") from None
-        for prompt in prompts:
-            seen[prompt.task] += 1
-            if seen[prompt.task] <= per_task:
-                found.append(prompt)
-    if not found:
-        raise UsageError("there are no prompts in the files of tasks")
+    for question in read_questions(files):
+        task = _task(question)
+        seen[task] += 1
+        if seen[task] <= per_task:
+            found.append(Prompt(task, question.text))
     return found
 
 
-def _task(record: Any) -> str:
-    task, category = str(record["task"]), record.get("category")
-    return f"{task}: {category}" if category in ("writing", "roleplay") else task
+def _task(question: Question) -> str:
+    own_row = question.category in ("writing", "roleplay")
+    return f"{question.task}: {question.category}" if own_row else question.task
 
 
 @dataclass(slots=True)

@@ -19,18 +19,19 @@ LARGEST = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One prompt. name: unique in a run. task: what results are grouped by."""
+    """One prompt. name: unique in a run. task: what results are grouped by. category: a part of the task, or ""."""
 
     name: str
     task: str
     text: str
+    category: str = ""
 
 
 def read_questions(paths: Sequence[Path]) -> tuple[Question, ...]:
     """Returns the prompts of all files, in order.
 
     A line is an object with `prompt` or with `turns`, of which the first is asked (Spec-Bench's shape), and perhaps
-    `task` and `id`. Raises UsageError, naming file and line, for any other, and for a file without a prompt.
+    `task`, `category` and `id`. Raises UsageError, naming file and line, for any other, and for a file without one.
     """
     found: dict[str, Question] = {}
     for path in paths:
@@ -42,7 +43,9 @@ def read_questions(paths: Sequence[Path]) -> tuple[Question, ...]:
             name = f"{record.get('task', UNNAMED)}/{record.get('id', f'{path.stem}:{number}')}"
             if name in found:
                 raise UsageError(f"{path}, line {number}: the id {name!r:.80} occurs twice: give each its own")
-            found[name] = Question(name, str(record.get("task", UNNAMED)), _asked(record, f"{path}, line {number}"))
+            asked = _asked(record, f"{path}, line {number}")
+            category = str(record.get("category") or "")
+            found[name] = Question(name, str(record.get("task", UNNAMED)), asked, category)
         if len(found) == before:
             raise UsageError(f"{path} has no prompt: give JSON lines with 'prompt' or 'turns'")
     return tuple(found.values())
