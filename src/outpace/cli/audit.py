@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outpace.cli import console, options
+from outpace.cli.loading import load_model
 
 if TYPE_CHECKING:
     from outpace.api import Model
@@ -186,7 +187,7 @@ def endpoint(
 
 
 def _loaded(target: str, draft: str | None, threads: int | None) -> Model:
-    return options.load_model(target, draft=draft, threads=threads, context=CONTEXT)
+    return load_model(target, draft=draft, threads=threads, context=CONTEXT)
 
 
 def _ready(html: str | None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outpace.cli import bench_run, console, options
+from outpace.cli.loading import load_model
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def drafters(
         raise UsageError(f"repeats must be at least 1, got {repeats}")
     asked = read_prompts(prompts, per_task)
     names = drafter or [name for name in DRAFTERS.own if draft is not None or name not in ("model", "mixture")]
-    with options.load_model(model, draft=draft, threads=threads, context=None, store=store) as loaded:
+    with load_model(model, draft=draft, threads=threads, context=None, store=store) as loaded:
         progress = console.progress("measuring")
         report = measure(
             loaded,

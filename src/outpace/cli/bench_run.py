@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outpace.cli import console, options
+from outpace.cli.loading import load_model
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def run(
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"--out {out}: there is no folder {out.parent}")
     keep: Callable[[Run], None] = (lambda measured: None) if out is None else (lambda measured: measured.save(out))
-    with options.load_model(model, draft=draft, threads=threads, context=context) as loaded:
+    with load_model(model, draft=draft, threads=threads, context=context) as loaded:
         path = models.resolve(model)
         helper = None if draft is None else models.resolve(draft)
         measured = bench_run(loaded, path, helper, questions, conditions, keep=keep, progress=_progress())

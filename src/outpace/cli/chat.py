@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from outpace.cli import console, generate, options
+from outpace.cli import answer, arguments, console, options
+from outpace.cli.loading import EngineChoice, load_model
 from outpace.errors import OutpaceError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def chat(
     turn. Answers go to stdout, everything about them to stderr.
     """
     settings = {
-        "drafter": options.chosen_drafter(drafter, draft, draft_length, no_speculation),
+        "drafter": arguments.chosen_drafter(drafter, draft, draft_length, no_speculation),
         "draft_length": draft_length,
         "rule": rule,
         "temperature": temperature,
@@ -74,7 +75,7 @@ def chat(
         "repetition_penalty": repetition_penalty,
         "presence_penalty": presence_penalty,
         "frequency_penalty": frequency_penalty,
-        "logit_bias": options.token_biases(logit_bias),
+        "logit_bias": arguments.token_biases(logit_bias),
         "banned": tuple(ban or ()),
         "allowed": tuple(allow) if allow else None,
         "seed": seed,
@@ -84,8 +85,8 @@ def chat(
         "ignore_eos": ignore_eos,
         "min_tokens": min_tokens,
     }
-    run_on = options.EngineChoice(engine, draft_engine, translate, device, dtype, trust_remote_code, pack)
-    loaded = options.load_model(model, draft=draft, threads=threads, context=context, engine=run_on, store=store)
+    run_on = EngineChoice(engine, draft_engine, translate, device, dtype, trust_remote_code, pack)
+    loaded = load_model(model, draft=draft, threads=threads, context=context, engine=run_on, store=store)
     with loaded:
         loaded.check(**settings)
         _converse(loaded.chat(system), settings, show_draft)
@@ -111,7 +112,7 @@ def _converse(conversation: Chat, settings: dict[str, Any], show_draft: bool) ->
 
 def _turn(conversation: Chat, message: str, settings: dict[str, Any], show_draft: bool, watched: bool) -> None:
     try:
-        result = generate.follow(conversation.stream(message, **settings), generate.text_writer(show_draft))
+        result = answer.follow(conversation.stream(message, **settings), answer.text_writer(show_draft))
     except KeyboardInterrupt:
         if not watched:
             raise
@@ -121,7 +122,7 @@ def _turn(conversation: Chat, message: str, settings: dict[str, Any], show_draft
             raise
         console.fail(str(error))
     else:
-        console.note(generate.summary(result, settings["temperature"] > 0))
+        console.note(answer.summary(result, settings["temperature"] > 0))
 
 
 def _next(watched: bool) -> str | None:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from outpace.cli import console, options
+from outpace.cli import arguments, console, options
+from outpace.cli.loading import load_model
 from outpace.errors import UsageError, VocabularyMismatch
 
 NOT_BUILT = "not built: install a C++20 compiler, then run pip install --force-reinstall --no-deps outpace"
@@ -65,7 +66,7 @@ def _drafts(model: str, draft: str | None, threads: int | None) -> list[dict[str
     from outpace.bench.diagnosis import diagnose
 
     try:
-        loaded = options.load_model(model, draft=draft, threads=threads, context=None)
+        loaded = load_model(model, draft=draft, threads=threads, context=None)
     except VocabularyMismatch as error:
         return [{"about": "family", "good": False, "figure": str(error)}]
     with loaded:
@@ -80,7 +81,7 @@ def examine(threads: int | None, measure: bool) -> dict[str, Any]:
     from outpace.bench import machine
 
     here, engine = machine.describe(), machine.engine()
-    threads = here.threads if threads is None else options.checked_threads(threads)
+    threads = here.threads if threads is None else arguments.checked_threads(threads)
     ceilings = machine.NativeCeilings(threads) if engine is not None and measure else None
     return {
         "processor": here.processor,

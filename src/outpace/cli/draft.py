@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from outpace.cli import console, options
+from outpace.cli.loading import load_model
 from outpace.errors import UsageError
 
 Target = Annotated[
@@ -109,7 +110,7 @@ def store(
     """Fill a store with a model's own answers, for --store of other commands."""
     from outpace.models.making import fill_store
 
-    with options.load_model(target, draft=None, threads=threads, context=None, store=out) as model:
+    with load_model(target, draft=None, threads=threads, context=None, store=out) as model:
         count = fill_store(
             model,
             prompts,

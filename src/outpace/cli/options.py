@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict, dataclass
-from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
-from typer.core import TyperCommand
-
-from outpace.errors import UsageError
-
-if TYPE_CHECKING:
-    import outpace.api
-    from outpace.grammar import Grammar
 
 EMBEDDED = "smollm2-135m"
 """The default model; what `outpace.api` calls so, without importing it for the sake of a help page."""
-
-MAX_THREADS = 1024
 
 MODEL, SPECULATION, SAMPLING, OUTPUT, ENGINE = "Model", "Speculation", "Sampling", "Output", "Engine"
 """Panels of the help."""
@@ -374,141 +362,3 @@ Json: TypeAlias = Annotated[
         "--json", rich_help_panel=OUTPUT, show_default="off", help="Print one JSON object and nothing else on stdout."
     ),
 ]
-
-
-class OptionalTraceFile(TyperCommand):
-    """A command whose --trace may stand alone: only what ends in .html is its file, not any next argument."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        words, rest = (args[: args.index("--")], args[args.index("--") :]) if "--" in args else (args, [])
-        spelt = [
-            "--trace=-" if word == "--trace" and not following.endswith(".html") else word
-            for word, following in zip_longest(words, words[1:], fillvalue="")
-        ]
-        return super().parse_args(ctx, spelt + rest)
-
-
-def trace_file(trace: str | None) -> str | None:
-    """Returns where a trace goes. Raises UsageError for a file that is no page."""
-    if trace is not None and trace != "-" and not trace.endswith(".html"):
-        raise UsageError(f"--trace writes a page, whose name ends in .html, got {trace!r}")
-    return trace
-
-
-def chosen_drafter(drafter: str, draft: str | None, draft_length: int | None, no_speculation: bool) -> str:
-    """Returns the drafter that the options agree on. Raises UsageError when they contradict each other."""
-    if no_speculation:
-        others = {"--drafter": drafter not in ("auto", "none"), "--draft": draft, "--draft-length": draft_length}
-        given = [name for name, value in others.items() if value]
-        if given:
-            raise UsageError(f"--no-speculation and {given[0]} contradict each other: leave one of them out")
-        return "none"
-    if draft is not None and drafter not in ("auto", "model"):
-        raise UsageError(f"--draft MODEL is for the drafter 'model', got --drafter {drafter}: leave one of them out")
-    if drafter == "model" and draft is None:
-        raise UsageError("--drafter model needs a draft model: --draft MODEL (outpace models drafts lists some)")
-    return drafter
-
-
-def token_biases(arguments: list[str] | None) -> dict[int, float]:
-    """Returns token -> bias of arguments like 42=-1.5. Raises UsageError for any other."""
-    biases: dict[int, float] = {}
-    for argument in arguments or ():
-        name, _, value = argument.partition("=")
-        try:
-            token, bias = int(name), float(value)
-        except ValueError:
-            raise UsageError(f"--logit-bias must be a token id and a number, ID=X, got {argument!r:.60}") from None
-        if token in biases:
-            raise UsageError(f"--logit-bias names token {token} twice: leave one of them out")
-        biases[token] = bias
-    return biases
-
-
-def grammar(schema_file: str | None, pattern: str | None) -> Grammar | None:
-    """Returns what the text must look like. Raises UsageError for both at once, and for a file that has no schema."""
-    from outpace.grammar import MAX_SCHEMA, JsonSchema, Regex
-
-    if schema_file is not None and pattern is not None:
-        raise UsageError("--json-schema and --regex each say what the whole text is: leave one of them out")
-    if pattern is not None:
-        return Regex(pattern)
-    if schema_file is None:
-        return None
-    try:
-        with Path(schema_file).open("rb") as file:
-            text = file.read(4 * MAX_SCHEMA + 1).decode()  # UTF-8 has up to four bytes a character
-    except OSError as error:
-        raise UsageError(f"--json-schema {schema_file}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"--json-schema {schema_file} is not UTF-8: byte {error.start}") from None
-    return JsonSchema(text)
-
-
-def checked_threads(threads: int) -> int:
-    """Returns the number. Raises UsageError unless it is one of threads."""
-    if not 1 <= threads <= MAX_THREADS:
-        raise UsageError(f"threads must be in [1, {MAX_THREADS}], got {threads}")
-    return threads
-
-
-def seed_or_new(seed: int | None) -> int:
-    """Returns the seed, or a new one for a request that is run or explained more than once."""
-    import secrets
-
-    return secrets.randbits(32) if seed is None else seed
-
-
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
-    """Which engine runs a model, and how, as `outpace.load` takes it."""
-
-    engine: str = "auto"
-    draft_engine: str = "auto"
-    translate: str | None = None
-    device: str | None = None
-    dtype: str | None = None
-    trust_remote_code: bool = False
-    pack: str | None = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """What was asked for, less what is the default anyway."""
-        return {name: value for name, value in asdict(self).items() if value not in ("auto", None, False)}
-
-
-_AUTOMATIC = EngineChoice()
-
-
-def load_model(
-    name: str,
-    *,
-    draft: str | None,
-    threads: int | None,
-    context: int | None,
-    engine: EngineChoice = _AUTOMATIC,
-    store: Path | None = None,
-) -> outpace.api.Model:
-    """Returns the loaded model, fetched first where it is not here; on a terminal, one line says what goes on."""
-    from outpace.api import load
-
-    path, draft_path = _here(name), None if draft is None else _here(draft)
-    watched = sys.stderr.isatty()
-    if watched:
-        sys.stderr.write(f"loading {name} ...")
-        sys.stderr.flush()
-    try:
-        asked = engine.given | ({} if store is None else {"store": store})
-        return load(path, draft=draft_path, threads=threads, context=context, **asked)
-    finally:
-        if watched:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-
-def _here(name: str) -> Path:
-    from outpace import models
-    from outpace.cli.pulling import pulling
-
-    with pulling(name) as progress:
-        return models.resolve(name, progress=progress)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from outpace.cli import console, options
+from outpace.cli.loading import load_model
 from outpace.errors import MissingExtra, UsageError
 
 SERVER = "Server"
@@ -110,7 +111,7 @@ def serve(
         limits=Limits(slots=slots, queue=queue, tokens=cache_tokens or 0, seconds=request_seconds),
     )
     settings.check()
-    loaded = options.load_model(model, draft=draft, threads=threads, context=context)
+    loaded = load_model(model, draft=draft, threads=threads, context=context)
     service = Service.of(loaded, settings)
     config = uvicorn.Config(
         make_app(service),

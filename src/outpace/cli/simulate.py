@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outpace.cli import console, options
+from outpace.cli.loading import load_model
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _point(text: str) -> tuple[int, float]:
 
 def _measured(model: str, threads: int | None) -> tuple[list[tuple[int, float]], float]:
     """Returns (rows, seconds) of passes of a model on this machine, and the tokens/s of its prefill."""
-    loaded = options.load_model(model, draft=None, threads=threads, context=1024)
+    loaded = load_model(model, draft=None, threads=threads, context=1024)
     profile = getattr(loaded.target, "profile_rows", None)
     if profile is None:
         raise UsageError(f"engine {loaded.target.engine!r} cannot be profiled: give --pass-ms and --prefill")

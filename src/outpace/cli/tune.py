@@ -11,6 +11,7 @@ import typer
 
 from outpace.cli import console, options
 from outpace.cli.bench_view import interval
+from outpace.cli.loading import load_model
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def tune(
     asked = list(PROMPTS)
     if prompts:
         asked = [question.text for question in choose(read_questions(prompts), (), per_task)]
-    with options.load_model(model, draft=draft, threads=threads, context=context) as loaded:
+    with load_model(model, draft=draft, threads=threads, context=context) as loaded:
         found = tuned(
             loaded,
             asked,

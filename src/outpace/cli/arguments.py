@@ -1,0 +1,98 @@
+"""What options say together: checked, and turned into what the library takes."""
+
+from __future__ import annotations
+
+import secrets
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperCommand
+
+from outpace.errors import UsageError
+
+if TYPE_CHECKING:
+    from outpace.grammar import Grammar
+
+MAX_THREADS = 1024
+
+
+class OptionalTraceFile(TyperCommand):
+    """A command whose --trace may stand alone: only what ends in .html is its file, not any next argument."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words, rest = (args[: args.index("--")], args[args.index("--") :]) if "--" in args else (args, [])
+        spelt = [
+            "--trace=-" if word == "--trace" and not following.endswith(".html") else word
+            for word, following in zip_longest(words, words[1:], fillvalue="")
+        ]
+        return super().parse_args(ctx, spelt + rest)
+
+
+def trace_file(trace: str | None) -> str | None:
+    """Returns where a trace goes. Raises UsageError for a file that is no page."""
+    if trace is not None and trace != "-" and not trace.endswith(".html"):
+        raise UsageError(f"--trace writes a page, whose name ends in .html, got {trace!r}")
+    return trace
+
+
+def chosen_drafter(drafter: str, draft: str | None, draft_length: int | None, no_speculation: bool) -> str:
+    """Returns the drafter that the options agree on. Raises UsageError when they contradict each other."""
+    if no_speculation:
+        others = {"--drafter": drafter not in ("auto", "none"), "--draft": draft, "--draft-length": draft_length}
+        given = [name for name, value in others.items() if value]
+        if given:
+            raise UsageError(f"--no-speculation and {given[0]} contradict each other: leave one of them out")
+        return "none"
+    if draft is not None and drafter not in ("auto", "model"):
+        raise UsageError(f"--draft MODEL is for the drafter 'model', got --drafter {drafter}: leave one of them out")
+    if drafter == "model" and draft is None:
+        raise UsageError("--drafter model needs a draft model: --draft MODEL (outpace models drafts lists some)")
+    return drafter
+
+
+def token_biases(arguments: list[str] | None) -> dict[int, float]:
+    """Returns token -> bias of arguments like 42=-1.5. Raises UsageError for any other."""
+    biases: dict[int, float] = {}
+    for argument in arguments or ():
+        name, _, value = argument.partition("=")
+        try:
+            token, bias = int(name), float(value)
+        except ValueError:
+            raise UsageError(f"--logit-bias must be a token id and a number, ID=X, got {argument!r:.60}") from None
+        if token in biases:
+            raise UsageError(f"--logit-bias names token {token} twice: leave one of them out")
+        biases[token] = bias
+    return biases
+
+
+def grammar(schema_file: str | None, pattern: str | None) -> Grammar | None:
+    """Returns what the text must look like. Raises UsageError for both at once, and for a file that has no schema."""
+    from outpace.grammar import MAX_SCHEMA, JsonSchema, Regex
+
+    if schema_file is not None and pattern is not None:
+        raise UsageError("--json-schema and --regex each say what the whole text is: leave one of them out")
+    if pattern is not None:
+        return Regex(pattern)
+    if schema_file is None:
+        return None
+    try:
+        with Path(schema_file).open("rb") as file:
+            text = file.read(4 * MAX_SCHEMA + 1).decode()  # UTF-8 has up to four bytes a character
+    except OSError as error:
+        raise UsageError(f"--json-schema {schema_file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--json-schema {schema_file} is not UTF-8: byte {error.start}") from None
+    return JsonSchema(text)
+
+
+def checked_threads(threads: int) -> int:
+    """Returns the number. Raises UsageError unless it is one of threads."""
+    if not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"threads must be in [1, {MAX_THREADS}], got {threads}")
+    return threads
+
+
+def seed_or_new(seed: int | None) -> int:
+    """Returns the seed, or a new one for a request that is run or explained more than once."""
+    return secrets.randbits(32) if seed is None else seed
