@@ -251,12 +251,13 @@ def start(
     observer: Callable[[Observation], None] | None = None,
     adjustments: Adjustments | None = None,
     source: Any = None,
+    expected: Sequence[int] = (),
 ) -> Round:
     """Returns a request, ready for its first round."""
     processors = () if adjustments is None else (Adjuster(adjustments, len(prompt)),)
     params = SamplingParams(temperature=temperature, seed=seed)
     shares_noise = RULES[rule].shares_noise
-    asked = Prompt(tuple(prompt), source)
+    asked = Prompt(tuple(prompt), source, tuple(expected))
     session, context = target.open(asked)
     draft_laws = Sampler(params, seed, choice, shares_noise=shares_noise, processors=processors)
     drafting = drafter.open(asked, context, draft_laws)

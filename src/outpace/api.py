@@ -164,6 +164,7 @@ class Model:
         drafter: str = AUTO,
         draft_length: int | None = None,
         rule: str = "coupled",
+        prediction: str | None = None,
         raw: bool = False,
         system: str | None = None,
         observer: Observer | None = None,
@@ -182,6 +183,7 @@ class Model:
         "medusa", "blockwise") or a plugin's. draft_length: tokens drafted a round; 0 is plain decoding, None is set
         from measured costs. rule: "coupled" keeps the seed's text whatever is drafted, "rejection", "block" and
         "traversal" keep the law; "typical", "lenience" and "lenience-greedy" are lossy, and the result says so.
+        prediction: the text that is expected, which drafters then copy from; the answer is the same without it.
         observer: sees each round's laws and scores before it is committed.
         Raises UsageError with all that is wrong in one message, ContextOverflow when the prompt leaves no room.
         """
@@ -209,6 +211,7 @@ class Model:
             drafter=drafter,
             draft_length=draft_length,
             rule=rule,
+            prediction=prediction,
         )
         choices = self._choices(self._ids(prompt, raw, system), wanted, observer)
         first, *others = [generation.run() for generation in choices]
@@ -268,8 +271,13 @@ class Model:
         plan = self._plan(wanted)
         # One instance of a drafter serves all requests that name it, so that their drafts share its passes.
         plan = replace(plan, drafter=self._drafters.setdefault(plan.drafter.name, plan.drafter))
+        expected = self._expected(wanted)
         return Opening(
-            self.target, ids, plan, wanted, lambda opened: self._begin(ids, plan, wanted, observer, opened)
+            self.target,
+            ids,
+            plan,
+            wanted,
+            lambda opened: self._begin(ids, plan, wanted, observer, expected, opened=opened),
         )
 
     def _choices(self, ids: Sequence[int], wanted: Options, observer: Observer | None) -> Iterator[Generation]:
@@ -315,7 +323,13 @@ class Model:
         start = getattr(self.target, "start_ids", None)
         if start is not None and source is None:  # an encoder reads the prompt, and the decoder begins anew
             ids, source = start, tuple(ids)
-        return self._begin(ids, self._plan(wanted), wanted, observer, source=source)
+        return self._begin(ids, self._plan(wanted), wanted, observer, self._expected(wanted), source=source)
+
+    def _expected(self, wanted: Options) -> tuple[int, ...]:
+        """Returns the predicted answer's tokens, of which no more can be used than the context holds."""
+        if wanted.prediction is None:
+            return ()
+        return tuple(self.text.encode(wanted.prediction, special=False)[: self.target.max_length])
 
     def _begin(
         self,
@@ -323,6 +337,8 @@ class Model:
         plan: Plan,
         wanted: Options,
         observer: Observer | None,
+        expected: tuple[int, ...],
+        *,
         opened: Opened | None = None,
         source: Any = None,
     ) -> Generation:
@@ -338,6 +354,7 @@ class Model:
             load_seconds=self.load_seconds,
             opened=opened,
             source=source,
+            expected=expected,
         )
 
     def chat(self, system: str | None = None) -> Chat:

@@ -71,7 +71,7 @@ class Generation(Iterator[Chunk]):
     """An iterator of Chunks, one a round. `result()` has the figures once it is exhausted; `close()` ends it early.
 
     opened: what `target.open` returned for the prompt, if it was opened already; the generation closes it.
-    source: what an encoder reads; None for a decoder alone.
+    source: what an encoder reads; None for a decoder alone. expected: the answer as the caller expects it.
     on_end: called with the text when the generation has finished by itself.
     """
 
@@ -89,13 +89,14 @@ class Generation(Iterator[Chunk]):
         load_seconds: float,
         opened: tuple[TargetSession, Context] | None = None,
         source: Any = None,
+        expected: tuple[int, ...] = (),
     ) -> None:
         check_room(ids, target)
         self.on_end: Callable[[str], None] | None = None
         self._target = target
         self.plan = plan
         self._ids = tuple(ids)
-        self._source = source
+        self._prompt = Prompt(self._ids, source, expected)
         self._load_seconds = load_seconds
         self._ending = Ending(text.stream(stop), plan.endings, plan.adjustments.min_tokens)
         self._logprobs = None if logprobs is None else LogprobObserver(logprobs, observer)
@@ -114,7 +115,7 @@ class Generation(Iterator[Chunk]):
         observer: Callable[[Observation], None] | None,
         opened: tuple[TargetSession, Context] | None,
     ) -> Round:
-        target, plan, prompt = self._target, self.plan, Prompt(self._ids, self._source)
+        target, plan, prompt = self._target, self.plan, self._prompt
         processors = () if plan.adjustments.idle else (Adjuster(plan.adjustments, len(self._ids)),)
 
         constraint = plan.grammar.start(len(self._ids), plan.forced) if plan.grammar else None

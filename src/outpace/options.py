@@ -56,6 +56,7 @@ class Options:
     drafter: str = AUTO
     draft_length: int | None = None
     rule: str = "coupled"
+    prediction: str | None = None
 
     def endings(self, eos_ids: frozenset[int]) -> frozenset[int]:
         """Returns the tokens that end the text of a model with these EOS ids."""
@@ -91,6 +92,13 @@ class Remembering(Protocol):
     def remembering(self, stores: Sequence[SuffixStore]) -> Drafter:
         """Returns the drafter with these stores, the least specific first."""
         ...
+
+
+@runtime_checkable
+class Copying(Protocol):
+    """A drafter that copies from `Prompt.expected`."""
+
+    copies_expected: bool
 
 
 class _Problems:
@@ -139,7 +147,7 @@ def plan(
     if isinstance(drafter, Remembering):
         drafter = drafter.remembering(stores)
     if drafter:
-        problems.found += _misfits(target, drafter)
+        problems.found += _misfits(target, drafter, options.prediction is not None)
     grammar = problems.attempt(lambda: _grammar(options, compile_grammar))
     chains = not (rule is not None and rule.verifies_trees and target.scores_trees)
     controller = problems.attempt(lambda: _controller(options, name, drafter, profile, chains))
@@ -212,6 +220,9 @@ def _choice(options: Options, draft: Target | None) -> tuple[str, str]:
     """Returns the drafter's name and why it is that one."""
     if options.drafter != AUTO:
         return options.drafter, "as asked"
+    if options.prediction is not None:
+        mixes = draft is not None and getattr(draft, "drafter", "mixture") == "mixture"
+        return "mixture" if mixes else "suffix", "copies from the prediction"
     if draft is not None:
         name = getattr(draft, "drafter", "mixture")
         return name, f"suffixes, and drafts by {draft.name}" if name == "mixture" else f"drafts by {draft.name}"
@@ -235,9 +246,14 @@ def _controller(
     )
 
 
-def _misfits(target: Target, drafter: Drafter) -> list[str]:
-    """Returns what the two cannot do together, each with its remedy."""
+def _misfits(target: Target, drafter: Drafter, predicted: bool) -> list[str]:
+    """Returns what the two cannot do together, each with its remedy. predicted: the answer is, by the caller."""
     found = []
+    if predicted and not isinstance(drafter, Copying):
+        found.append(
+            f"drafter {drafter.name!r} copies from no prediction: use 'suffix', 'ngram' or 'mixture', "
+            "or leave the prediction out"
+        )
     if drafter.taps and max(drafter.taps) > target.hidden_layers:
         found.append(
             f"drafter {drafter.name!r} needs the hidden states of layer {max(drafter.taps)}, "

@@ -21,10 +21,19 @@ Array: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a request starts from: `ids`, and for an encoder-decoder its `source` (ids, or [frames, channels])."""
+    """What a request starts from: `ids`, and for an encoder-decoder its `source` (ids, or [frames, channels]).
+
+    expected: the answer as the caller expects it, for drafters to copy from; the text is the target's all the same.
+    """
 
     ids: tuple[int, ...]
     source: Array | None = None
+    expected: tuple[int, ...] = ()
+
+    def copyable(self, context: int) -> tuple[int, ...]:
+        """Returns the prompt behind what may be copied: the expected answer, as if it had followed the prompt's last
+        `context` tokens once before."""
+        return (*self.ids[-context:], *self.expected, *self.ids) if self.expected else self.ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,3 +336,37 @@ def test_a_wrong_grammar_is_one_line(run: Run, options: list[str], message: str)
     assert done.exit_code != 0
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_expected_answer_is_drafted_from_and_changes_no_text(run: Run, tmp_path: Path) -> None:
+    plain = json.loads(run("generate", "ab abc", *FAST, "--json").stdout)
+    (tmp_path / "answer.txt").write_text(plain["text"])
+    asked = ("generate", "ab abc", *FAST, "--predict", str(tmp_path / "answer.txt"), "--json")
+    found = json.loads(run(*asked).stdout)
+    assert found["text"] == plain["text"]
+    assert "copies from the prediction" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "words"),
+    [
+        (None, (), "No such file"),
+        (b"\xff\xfe", (), "is not UTF-8: byte 0"),
+        (b"x", ("--no-speculation",), "copies from no prediction"),
+        (b"x" * (5 << 20), (), "larger than 4 MiB"),
+    ],
+)
+def test_what_cannot_be_expected_is_one_line(run: Run, tmp_path: Path, content, more, words) -> None:
+    file = tmp_path / "answer.txt"
+    if content is not None:
+        file.write_bytes(content)
+    result = run("generate", "ab", "--predict", str(file), *more)
+    assert result.exit_code == 2
+    [line] = result.stderr.splitlines()
+    assert words in line
+
+
+def test_a_prediction_is_compared_with_plain_decoding(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "answer.txt").write_text("abc ab")
+    result = run("generate", "ab abc", "--raw", "-n", "24", "--predict", str(tmp_path / "answer.txt"), "--compare")
+    assert "text identical" in result.stderr

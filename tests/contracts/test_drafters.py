@@ -171,3 +171,36 @@ def test_the_text_is_the_plain_one(drafter, temperature):
     one, _ = run(TARGET, PROMPT, drafter, temperature=temperature, max_tokens=50)
     assert one.committed == plain(TARGET, PROMPT, temperature=temperature, max_tokens=50)
     assert one.fault is None
+
+
+@pytest.fixture(params=["ngram", "suffix", "mixture"])
+def copying(request):
+    return made(request.param)
+
+
+def test_an_expected_answer_is_drafted_from_its_first_token_on(copying):
+    answer = (9, 8, 7, 6, 5, 4, 3, 2)
+    session = copying.open(Prompt(PROMPT, expected=answer), Context(), laws())
+    draft = copying.propose_many([(session, Budget(depth=4, nodes=4))])[0]
+    assert draft.tokens == answer[:4]
+
+
+def test_after_an_edit_the_expected_answer_is_taken_up_again(copying):
+    session = copying.open(Prompt(PROMPT, expected=(9, 8, 7, 6, 5, 4, 3)), Context(), laws())
+    session.observe(committed(Draft.chain([9]), 1, (9, 0, 7, 6)), NO_SCORES)
+    assert proposed(copying, session, 3).tokens == (5, 4, 3)
+
+
+@pytest.mark.parametrize("expected", ["right", "wrong", "foreign", "long"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_whatever_is_expected_the_text_is_the_plain_one(copying, expected, temperature):
+    text = tuple(plain(TARGET, PROMPT, temperature=temperature, max_tokens=50))
+    answer = {
+        "right": text[len(PROMPT) :],
+        "wrong": text[:4] * 5,
+        "foreign": (TARGET.vocab_size + 3, 2**31 - 1),
+        "long": text * 40,
+    }[expected]
+    one, _ = run(TARGET, PROMPT, copying, expected=answer, temperature=temperature, max_tokens=50)
+    assert tuple(one.committed) == text
+    assert one.fault is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,3 +38,11 @@ def solo(embedded_model: Path) -> Iterator[Model]:
     """The same model outside the server, to compare with."""
     with outpace.load(embedded_model, context=1024) as model:
         yield model
+
+
+@pytest.fixture(scope="module")
+def client(served: Running) -> Iterator[Any]:
+    """The official client of that server."""
+    openai = pytest.importorskip("openai", reason="the OpenAI client is not installed")
+    with openai.OpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0) as client:
+        yield client

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 1024
 
+MAX_PREDICTION = 4 << 20
+"""Bytes of an expected answer."""
+
 
 class OptionalTraceFile(TyperCommand):
     """A command whose --trace may stand alone: only what ends in .html is its file, not any next argument."""
@@ -76,14 +79,28 @@ def grammar(schema_file: str | None, pattern: str | None) -> Grammar | None:
         return Regex(pattern)
     if schema_file is None:
         return None
+    return JsonSchema(file_text("--json-schema", schema_file, 4 * MAX_SCHEMA + 1))  # a character has up to four bytes
+
+
+def file_text(option: str, file: str, most: int) -> str:
+    """Returns up to `most` bytes of the file that an option names, as text. Raises UsageError."""
     try:
-        with Path(schema_file).open("rb") as file:
-            text = file.read(4 * MAX_SCHEMA + 1).decode()  # UTF-8 has up to four bytes a character
+        with Path(file).open("rb") as opened:
+            return opened.read(most).decode()
     except OSError as error:
-        raise UsageError(f"--json-schema {schema_file}: {error.strerror}") from None
+        raise UsageError(f"{option} {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"--json-schema {schema_file} is not UTF-8: byte {error.start}") from None
-    return JsonSchema(text)
+        raise UsageError(f"{option} {file} is not UTF-8: byte {error.start}") from None
+
+
+def prediction(file: str | None) -> str | None:
+    """Returns the expected answer. Raises UsageError for a file that has none."""
+    if file is None:
+        return None
+    text = file_text("--predict", file, MAX_PREDICTION + 1)
+    if len(text) > MAX_PREDICTION:
+        raise UsageError(f"--predict {file} is larger than {MAX_PREDICTION >> 20} MiB: give the part that counts")
+    return text
 
 
 def checked_threads(threads: int) -> int:

@@ -12,17 +12,21 @@ if TYPE_CHECKING:
     from outpace.bench.speculation import Comparison
 
 
+PLAINLY = {"drafter": "none", "draft_length": None, "prediction": None}
+"""What plain decoding is asked for with."""
+
+
 def compare(model: Model, request: Request, show: Show) -> None:
     from outpace.bench.speculation import Comparison
     from outpace.cli.stream import Silent
 
     seeded = Request(request.prompt, request.settings | {"seed": arguments.seed_or_new(request.settings["seed"])})
     # The first passes of a process fault its memory in; neither side should pay for that.
-    run(model, seeded, Silent(), max_tokens=2, drafter="none", draft_length=None)
+    run(model, seeded, Silent(), max_tokens=2, **PLAINLY)
     speculative = run(model, seeded, writer_for(show))
     # A lossy rule may differ from the plain sampler even where nothing is drafted.
     rule = request.settings["rule"] if speculative.lossless else "coupled"
-    plain = run(model, seeded, Silent(), drafter="none", draft_length=None, rule=rule)
+    plain = run(model, seeded, Silent(), rule=rule, **PLAINLY)
     found = Comparison(speculative, plain)
     if show.as_json:
         console.print_json(found.record())

@@ -171,6 +171,16 @@ Rule: TypeAlias = Annotated[
         "chain, `traversal` of a tree. Lossy, so not the model's own law: `typical`, `lenience`, `lenience-greedy`.",
     ),
 ]
+Predict: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--predict",
+        metavar="FILE",
+        rich_help_panel=SPECULATION,
+        show_default="none",
+        help="The answer as you expect it, such as a file before an edit: it is drafted from while it holds.",
+    ),
+]
 NoSpeculation: TypeAlias = Annotated[
     bool,
     typer.Option(

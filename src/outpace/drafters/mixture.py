@@ -111,12 +111,13 @@ class MixtureSession:
     """One request: the suffixes' session, and each model member's with its record. chosen: whose draft is out."""
 
     def __init__(
-        self, free: SuffixSession, paid: Sequence[DraftSession], shares: Sequence[float], prompt_length: int
+        self, free: SuffixSession, paid: Sequence[DraftSession], shares: Sequence[float], prompt: Prompt
     ) -> None:
         self.free = free
+        self._copies = bool(prompt.expected)
         self.paid = paid
         self.records = [Record() for _ in paid]
-        self._first_costs = [share * prompt_length / PREFILL_ROWS for share in shares]  # in plain passes
+        self._first_costs = [share * len(prompt.ids) / PREFILL_ROWS for share in shares]  # in plain passes
         self._emitted = 0
         self.chosen: int | None = None
 
@@ -127,6 +128,8 @@ class MixtureSession:
         if not budget.depth or not self.records:
             return draft, PLAIN
         if not budget.tokens_per_second:  # a fixed length, whose drafts may depend on the text alone
+            if self._copies and draft.tokens:
+                return draft, PLAIN
             self.chosen = 0
             return EMPTY, Budget.chain(min(budget.depth, budget.nodes))
         prices = budget.node_prices()
@@ -164,6 +167,7 @@ class MixtureDrafter:
     name = "mixture"
     drafts_trees = True
     self_limiting = True
+    copies_expected = True
 
     def __init__(self, free: SuffixDrafter, paid: Sequence[Drafter], target_bytes: int) -> None:
         self._free = free
@@ -177,7 +181,7 @@ class MixtureDrafter:
     def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
         free = cast(SuffixSession, self._free.open(prompt, context, laws))
         paid = [drafter.open(prompt, context, laws) for drafter in self._paid]
-        return MixtureSession(free, paid, self._shares, len(prompt.ids))
+        return MixtureSession(free, paid, self._shares, prompt)
 
     def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
         sessions = [cast(MixtureSession, session) for session, _ in work]

@@ -184,6 +184,7 @@ class NGramDrafter:
     name = "ngram"
     drafts_trees = False
     self_limiting = True
+    copies_expected = True
     taps: tuple[int, ...] = ()
     weight_bytes = 0
 
@@ -196,7 +197,7 @@ class NGramDrafter:
     def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
         # An encoder's source is copied from, too, where it is ids: translations keep names and numbers.
         source = prompt.source if isinstance(prompt.source, tuple) else ()
-        return NGramSession((*source, *prompt.ids), self._min_match)
+        return NGramSession((*source, *prompt.copyable(LONGEST)), self._min_match)
 
     def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
         return [cast(NGramSession, session).propose(budget) for session, budget in work]

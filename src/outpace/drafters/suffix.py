@@ -116,6 +116,7 @@ class SuffixDrafter:
     name = "suffix"
     drafts_trees = True
     self_limiting = True
+    copies_expected = True
     taps: tuple[int, ...] = ()
     weight_bytes = 0
 
@@ -124,7 +125,7 @@ class SuffixDrafter:
         self._stores = tuple(stores)
 
     def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
-        return SuffixSession(prompt.ids, self._stores)
+        return SuffixSession(prompt.copyable(OWN_DEPTH), self._stores)
 
     def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
         return [cast(SuffixSession, session).propose(budget) for session, budget in work]

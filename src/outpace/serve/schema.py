@@ -32,15 +32,22 @@ class TextPart(Strict):
     text: str
 
 
+Content: TypeAlias = str | list[TextPart]
+
+
+def joined(content: Content) -> str:
+    """Returns the text of a content, whole or in parts."""
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
 class Message(Strict):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: Content
     name: str | None = None
 
     def plain(self) -> dict[str, str]:
         """Returns what a chat template reads."""
-        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        return {"role": "system" if self.role == "developer" else self.role, "content": content}
+        return {"role": "system" if self.role == "developer" else self.role, "content": joined(self.content)}
 
 
 class StreamOptions(Strict):
@@ -89,10 +96,10 @@ class ResponseFormat(Strict):
 
 
 class Prediction(Strict):
-    """The answer as the caller expects it, drafted from (OpenAI's predicted outputs)."""
+    """The answer as the caller expects it, copied from while it holds (OpenAI's predicted outputs)."""
 
     type: Literal["content"]
-    content: str | list[TextPart]
+    content: Content
 
 
 class Sampling(Strict):
@@ -175,7 +182,7 @@ class ChatRequest(Sampling):
         if self.response_format is not None:
             options["grammar"] = self.response_format.grammar()
         if self.prediction is not None:
-            raise ApiError(400, "prediction is not supported", param="prediction", code="unsupported_parameter")
+            options["prediction"] = joined(self.prediction.content)
         if self.max_completion_tokens is not None:
             if self.max_tokens not in (None, self.max_completion_tokens):
                 raise ApiError(400, "max_tokens and max_completion_tokens differ", param="max_tokens")

@@ -1,0 +1,100 @@
+"""What the server says of itself, and how it refuses, asked by the official client."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+pytest.importorskip("openai", reason="the OpenAI client is not installed")
+import openai
+from openai_asked import MODEL, QUESTION, chat, refused
+
+pytestmark = pytest.mark.embedded
+
+
+# models and status
+
+
+def test_the_model_is_listed(client):
+    assert [model.id for model in client.models.list()] == [MODEL]
+    assert client.models.retrieve(MODEL).id == MODEL
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/openapi.json"])
+def test_it_says_how_it_is(served, path):
+    assert httpx.get(served.url + path).status_code == 200
+
+
+def test_the_counters_have_vllms_names(served, client):
+    chat(client, max_tokens=40)
+    text = httpx.get(served.url + "/metrics").text
+    for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens"):
+        assert f"outpace:spec_decode_{name}_total" in text
+
+
+# errors
+
+
+def test_an_unknown_model_is_404(client):
+    with pytest.raises(openai.NotFoundError, match="runs 'smollm2-135m', not 'gpt-9'"):
+        client.chat.completions.create(model="gpt-9", messages=QUESTION)
+
+
+@pytest.mark.parametrize(
+    ("options", "param", "words"),
+    [
+        ({"temperature": -1}, None, "temperature"),
+        ({"top_p": 0}, None, "top_p must be in"),
+        ({"max_tokens": 0}, None, "max_tokens must be at least 1"),
+        ({"n": 0}, None, "n must be in"),
+        ({"n": 1000}, None, "n must be in"),
+        ({"messages": []}, "messages", "at least 1"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages", "role"),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "token ids"),
+        ({"logit_bias": {"1": 101}}, "logit_bias", "[-100, 100]"),
+        ({"top_logprobs": 2}, "top_logprobs", "logprobs: true"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "20"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "not supported"),
+        ({"extra_body": {"colour": "red"}}, "colour", "not a parameter"),
+        ({"extra_body": {"speculation": {"drafter": "oracle"}}}, None, "unknown drafter 'oracle'; known: none"),
+        ({"extra_body": {"speculation": {"rule": "hope"}}}, None, "unknown rule"),
+        ({"extra_body": {"speculation": {"off": True, "draft_length": 3}}}, "speculation", "is off"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "stream: true"),
+        ({"response_format": {"type": "poem"}}, "response_format", "poem"),
+        ({"response_format": {"type": "json_schema"}}, "response_format", "needs 'json_schema'"),
+        ({"response_format": {"type": "regex", "pattern": "("}}, None, "regex"),
+    ],
+)
+def test_a_wrong_parameter_is_400_and_named(client, options, param, words):
+    body = refused(client, **options)
+    assert words in body["message"]
+    assert body["type"] == "invalid_request_error"
+    assert body["param"] == param
+
+
+def test_a_prompt_beyond_the_context_is_400_before_a_stream_begins(client):
+    long = [{"role": "user", "content": "word " * 2000}]
+    assert refused(client, messages=long, stream=True)["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("body", [b"{", b"[1]", b'"x"', b"\xff\xfe", b"{" * 100_000, b'{"model": NaN}'])
+def test_a_malformed_body_is_400(served, body):
+    answer = httpx.post(served.url + "/v1/chat/completions", content=body)
+    assert answer.status_code == 400
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_a_huge_body_is_413(served):
+    answer = httpx.post(served.url + "/v1/chat/completions", content=b" " * (9 << 20))
+    assert answer.status_code == 413
+
+
+def test_an_unknown_path_is_404_in_the_same_shape(served):
+    answer = httpx.get(served.url + "/v1/nothing")
+    assert answer.status_code == 404
+    assert "error" in answer.json()
+
+
+def test_embeddings_are_refused_clearly(client):
+    with pytest.raises(openai.BadRequestError, match="makes no embeddings"):
+        client.embeddings.create(model=MODEL, input="x")
