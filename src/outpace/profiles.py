@@ -77,7 +77,7 @@ def folder() -> Path:
 
 def key(target: Target) -> str:
     """Returns a hash of all that a pass's cost depends on."""
-    kernel = getattr(getattr(target, "model", None), "kernel", "")
+    kernel = getattr(target, "kernel", None) or getattr(getattr(target, "model", None), "kernel", "")
     facts = (target.engine, target.name, target.weight_bytes, target.hidden_layers, target.vocab_size, kernel)
     machine = (target.threads, platform.machine(), _processor(), VERSION)
     return hashlib.sha256(repr((*facts, *machine)).encode()).hexdigest()[:24]

@@ -29,6 +29,7 @@ from outpace.targets.torch_models import (
     explained,
     final_norm,
     in_numpy,
+    kernel,
     use_our_masks,
     weight_bytes,
 )
@@ -114,6 +115,7 @@ class TorchTarget:
         self.hidden_layers = int(config.num_hidden_layers)
         self.hidden_size = int(config.hidden_size)
         self.weight_bytes = weight_bytes(model)
+        self.kernel = kernel(model)
         self.eos_ids = eos_ids(model)
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         self._kept: list[TorchSession] = []

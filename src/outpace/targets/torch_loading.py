@@ -16,6 +16,7 @@ from outpace.native.machine import available_memory
 from outpace.native.textfile import one_line
 from outpace.targets.torch_causal import TorchTarget
 from outpace.targets.torch_models import chosen_context, explained
+from outpace.targets.torch_packing import pack
 from outpace.targets.torch_seq2seq import TorchSeq2Seq
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -45,6 +46,8 @@ def load_torch(
     kind = chosen_dtype(dtype, config)
     check_memory(folder, place, kind, chosen_dtype(None, config))
     model = _read(_class_of(config), folder, config, kind, place, trust)
+    if place.type == "cpu":
+        pack(model)
     if clip and context is not None:
         context = min(context, chosen_context(config.get_text_config(decoder=True), None))
     if not config.is_encoder_decoder:

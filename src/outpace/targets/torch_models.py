@@ -86,6 +86,12 @@ def weight_bytes(model: Any) -> int:
     return int(size - (table.weight.nbytes if looked_up else 0))
 
 
+def kernel(model: Any) -> str:
+    """Returns what computes its passes: device, type, and whether weights are packed (torch_packing.py)."""
+    packed = any(weight.is_mkldnn for weight in model.parameters())
+    return f"{model.device.type} {str(model.dtype).removeprefix('torch.')}{' packed' if packed else ''}"
+
+
 def caller(model: Any) -> Call:
     """Returns a function (ids, positions, cache, logits wanted) -> logits [batch, rows, vocabulary].
 

@@ -21,6 +21,7 @@ from outpace.errors import Unsupported, UsageError
 from outpace.targets.torch_cache import KeyValues, PassCache
 from outpace.targets.torch_causal import Hidden, TorchSession, TorchTarget
 from outpace.targets.torch_models import decoder_layers, explained, in_numpy
+from outpace.targets.torch_packing import dense
 from outpace.types import Draft, Prompt
 
 
@@ -197,7 +198,7 @@ def _equal(a: torch.nn.Module, b: torch.nn.Module) -> bool:
     if a is b:
         return True
     ours, theirs = a.state_dict(), b.state_dict()
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    return ours.keys() == theirs.keys() and all(torch.equal(dense(ours[name]), dense(theirs[name])) for name in ours)
 
 
 class _Cut(TorchSeq2Seq):
