@@ -15,7 +15,7 @@ ROWS = 8
 """Rows that weights are packed for: passes of drafts have one to sixteen."""
 
 
-class PackedLinear(torch.nn.Module):
+class PackedLinear(torch.nn.Module):  # type: ignore[misc]
     """A linear layer for inference. weight: [outputs, inputs], in blocks that only oneDNN reads."""
 
     def __init__(self, linear: torch.nn.Linear) -> None:
@@ -38,7 +38,7 @@ def packs(dtype: torch.dtype) -> bool:
     ours = torch.ops.mkldnn
     if not (hasattr(ours, "_reorder_linear_weight") and hasattr(ours, "_linear_pointwise")):
         return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and ours._is_mkldnn_bf16_supported())
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(ours._is_mkldnn_bf16_supported()))
 
 
 def pack(model: Any) -> int:
