@@ -1,8 +1,14 @@
-// driver COUNT SEED CORPUS_FILE...: for compilers without libFuzzer, the corpus and COUNT damaged copies of it.
+// driver COUNT SEED CORPUS_FILE...: for compilers without libFuzzer, the corpus and COUNT damaged copies of it. An input
+// that takes longer than two seconds of processor time ends the run.
 
+#include <sys/resource.h>
+#include <sys/time.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -28,6 +34,15 @@ static Bytes damaged(Bytes bytes, std::mt19937& random) {
   return bytes;
 }
 
+// Returns the seconds of processor time that the input took.
+static double run(const Bytes& input) {
+  const itimerval limit{{0, 0}, {2, 0}};
+  setitimer(ITIMER_PROF, &limit, nullptr);  // the signal ends the process
+  const std::clock_t started = std::clock();
+  LLVMFuzzerTestOneInput(input.data(), input.size());
+  return static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC;
+}
+
 int main(int argc, char** argv) {
   if (argc < 4) {
     std::fprintf(stderr, "usage: %s COUNT SEED CORPUS_FILE...\n", argv[0]);
@@ -37,14 +52,14 @@ int main(int argc, char** argv) {
   for (int i = 3; i < argc; ++i) {
     std::ifstream file(argv[i], std::ios::binary);
     corpus.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    LLVMFuzzerTestOneInput(corpus.back().data(), corpus.back().size());
+    run(corpus.back());
   }
   std::mt19937 random(static_cast<uint32_t>(std::strtoul(argv[2], nullptr, 10)));
   const long count = std::strtol(argv[1], nullptr, 10);
-  for (long i = 0; i < count; ++i) {
-    const Bytes input = damaged(corpus[random() % corpus.size()], random);
-    LLVMFuzzerTestOneInput(input.data(), input.size());
-  }
-  std::printf("%ld inputs\n", count);
+  double longest = 0;
+  for (long i = 0; i < count; ++i) longest = std::max(longest, run(damaged(corpus[random() % corpus.size()], random)));
+  rusage used;
+  getrusage(RUSAGE_SELF, &used);
+  std::printf("%ld inputs; at most %.3f s and %ld MB\n", count, longest, used.ru_maxrss / 1024);
   return 0;
 }

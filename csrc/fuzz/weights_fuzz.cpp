@@ -16,6 +16,7 @@
 
 #include "file_rows.h"
 #include "matrix.h"
+#include "weight_rounding.h"
 
 namespace outpace {
 namespace {
@@ -62,7 +63,8 @@ void check_products(const Matrix& w, int rows) {
     for (int k = 0; k < w.cols; ++k) x.f32(m)[k] = (k + m) % 7 == 0 ? weights[static_cast<size_t>(k)] : 0.1f * static_cast<float>(k % 11 - m);
   }
   std::vector<float> expected;
-  for (const Kernels* kernels : available_kernels()) {
+  static const std::vector<const Kernels*> sets = available_kernels();
+  for (const Kernels* kernels : sets) {
     std::vector<float> y(static_cast<size_t>(rows) * w.rows);
     kernels->quantise(x, 0, w.cols);
     kernels->multiply(w, 0, w.panels(), x, y.data(), w.rows);
@@ -71,11 +73,23 @@ void check_products(const Matrix& w, int rows) {
   }
 }
 
+// Dense weights rounded at load: blocks of the size asked for, or a refusal of what is not finite.
+void check_rounding(Format format, const std::vector<uint8_t>& file) {
+  const size_t count = file.size() / static_cast<size_t>(format_info(format).file_bytes) / kBlock * kBlock;
+  for (const Format target : {Format::q8_0, Format::q4_0}) {
+    try {
+      const std::vector<uint8_t> blocks = round_weights(format, file.data(), count, target);
+      require(blocks.size() == count / kBlock * static_cast<size_t>(format_info(target).file_bytes), "whole blocks");
+    } catch (const std::invalid_argument&) {
+    }
+  }
+}
+
 void run(Input input) {
   const Format format = static_cast<Format>(input.byte() % kFormatCount);
-  const int rows = input.byte() % 72, blocks = input.byte() % 5, activations = 1 + input.byte() % 5;
+  const int rows = input.byte() % 40, blocks = input.byte() % 3, activations = 1 + input.byte() % 5;
   const int first = input.byte() - 8, count = input.byte() - 8;
-  const int cols = blocks * format_info(format).block;
+  const int cols = blocks * std::max(format_info(format).block, kBlock);
   try {
     Matrix part(format, rows, cols);
     part.pack(first, count, input.data, input.size);  // sizes seldom agree
@@ -90,6 +104,9 @@ void run(Input input) {
   Matrix w(format, rows, cols);
   FileRows table(format, rows, cols);
   const std::vector<uint8_t> file = filled(input, w.file_row_bytes() * static_cast<size_t>(rows));
+  // Whole panels, and bits beside the file's own for the K formats' integers only.
+  const size_t whole = w.file_row_bytes() * static_cast<size_t>(w.panels() * kPanelRows);
+  require(w.bytes() <= whole + whole / 16, "panels hold what the file holds");
   w.pack(0, rows, file.data(), file.size());
   table.put(0, rows, file.data(), file.size());
   std::vector<float> packed(static_cast<size_t>(cols)), looked_up(static_cast<size_t>(cols));
@@ -99,6 +116,7 @@ void run(Input input) {
     require(std::equal(packed.begin(), packed.end(), looked_up.begin(), same), "a packed row is the file's");
   }
   check_products(w, activations);
+  if (block_functions(format) == nullptr) check_rounding(format, file);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ template <class Block, int R, int N, class Codes>
   Grid<R, N> sums;
   for (int m = 0; m < R; ++m) {
     const __m256i from = offset == 0 ? _mm256_setzero_si256() : start(broadcast(&at.x[m].negated_sum), offset);
-    for (int n = 0; n < N; ++n) sums.of[m][n] = from;
+    sums.fill(m, from);
   }
   add_steps<0, kSteps>(codes, at.v, at.q, sums);
   for (int m = 0; m < R; ++m) {
@@ -35,13 +35,13 @@ template <class Block, int R, int N, class Codes>
 template <class Block, int R, int N, class Codes>
   requires requires(Codes codes) { codes.values_at(0, 0); }
 [[gnu::always_inline]] inline Grid<R, N> dots(const Codes& codes, Place at) {
-  Grid<R, N> sums = {};
+  auto sums = Grid<R, N>::zeros();
   add_signed_steps(codes, at.v, at.q, sums);
   return sums;
 }
 
 // Adds a block's products with rows q [rows][32], x [rows].
-template <class Block>
+template <bool unpacked, class Block>
 [[gnu::always_inline]] inline void add_block(const Block& block, const int8_t* q, const BlockScale* x, int rows,
                                              Outputs& out) {
   Ahead ahead(block, 0, 1, parts(rows));
@@ -64,17 +64,26 @@ template <class Block>
       }
     });
   };
-  with_codes(rows, work, block);
+  with_codes<unpacked>(work, block);
+}
+
+// On its own, so that registers are given out for one kind of codes at a time.
+template <bool unpacked, class Block>
+[[gnu::noinline]] void add_blocks(const Block* blocks, int count, const Rows& rows, Outputs& out) {
+  const int8_t* q = rows.x.q32(0, rows.first);
+  const BlockScale* x = rows.x.scale32(0, rows.first);
+  for (const Block* end = blocks + count; blocks != end; ++blocks, q += kBlock * rows.count, x += rows.count) {
+    add_block<unpacked>(*blocks, q, x, rows.count, out);
+  }
 }
 
 template <class Block>
 void multiply_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
   const Block* blocks = reinterpret_cast<const Block*>(panel);
-  const int8_t* q = rows.x.q32(0, rows.first);
-  const BlockScale* x = rows.x.scale32(0, rows.first);
-  for (const Block* end = blocks + count; blocks != end; ++blocks, q += kBlock * rows.count, x += rows.count) {
-    add_block(*blocks, q, x, rows.count, out);
+  if constexpr (kFew<Block> > 0) {
+    if (rows.count <= kFew<Block>) return add_blocks<false>(blocks, count, rows, out);
   }
+  if constexpr (kFew<Block> < kRowTile) add_blocks<true>(blocks, count, rows, out);
 }
 
 }  // namespace

@@ -32,6 +32,15 @@ struct alignas(32) Steps {
 template <int R, int N>
 struct Grid {
   __m256i of[R][N];
+  // One by one: `= {}` may become an instruction that clears memory, and then the sums are there.
+  void fill(int m, __m256i from) {
+    for (__m256i& sum : of[m]) sum = from;
+  }
+  static Grid zeros() {
+    Grid sums;
+    for (int m = 0; m < R; ++m) sums.fill(m, _mm256_setzero_si256());
+    return sums;
+  }
 };
 
 inline __m256i load(const void* bytes) { return _mm256_load_si256(static_cast<const __m256i*>(bytes)); }
@@ -95,9 +104,17 @@ inline __m256i integers(__m256i pairs, int which) {
   return _mm256_shuffle_epi8(pairs, _mm256_broadcastsi128_si256(order));
 }
 
+// The same pointer, of which the compiler knows nothing: it would compute the addresses of all steps once for several
+// tiles and keep them in memory, in want of registers.
+[[gnu::always_inline]] inline const int8_t* afresh(const int8_t* q) {
+  asm("" : "+r"(q));
+  return q;
+}
+
 // Adds steps [first, last) of outputs 8 v to 8 (v + N) and R rows of activations, q [R][32].
 template <int first, int last, class AnySteps, int R, int N>
 [[gnu::always_inline]] inline void add_steps(const AnySteps& steps, int v, const int8_t* q, Grid<R, N>& sums) {
+  q = afresh(q);
 #pragma GCC unroll 8
   for (int s = first; s < last; ++s) {
     __m256i codes[N];
@@ -109,10 +126,37 @@ template <int first, int last, class AnySteps, int R, int N>
   }
 }
 
+// The same of all steps, with codes that come out of memory in twos, a step's and the fourth next one's.
+template <class Codes, int R, int N>
+[[gnu::always_inline]] inline void add_paired_steps(const Codes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
+  q = afresh(q);
+#pragma GCC unroll 4
+  for (int s = 0; s < kSteps / 2; ++s) {
+    __m256i low[N], high[N];
+    for (int n = 0; n < N; ++n) codes.pair_at(s, v + n, low[n], high[n]);
+    for (int m = 0; m < R; ++m) {
+      const __m256i four = broadcast(q + m * kBlock + 4 * s);
+      for (int n = 0; n < N; ++n) sums.of[m][n] = add_products(sums.of[m][n], low[n], four);
+    }
+    for (int m = 0; m < R; ++m) {
+      const __m256i four = broadcast(q + m * kBlock + 4 * s + kBlock / 2);
+      for (int n = 0; n < N; ++n) sums.of[m][n] = add_products(sums.of[m][n], high[n], four);
+    }
+  }
+}
+
+template <int first, int last, class Codes, int R, int N>
+  requires requires(Codes codes, __m256i& half) { codes.pair_at(0, 0, half, half); }
+[[gnu::always_inline]] inline void add_steps(const Codes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
+  static_assert(first == 0 && last == kSteps);
+  add_paired_steps(codes, v, q, sums);
+}
+
 // The same with signed codes of 8 bits, to 32 bits at once: `codes` has their magnitudes and the values, whose signs go
 // to the activations.
 template <class Codes, int R, int N>
 [[gnu::always_inline]] inline void add_signed_steps(const Codes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
+  q = afresh(q);
 #pragma GCC unroll 8
   for (int s = 0; s < kSteps; ++s) {
     __m256i magnitudes[N], values[N];

@@ -21,12 +21,28 @@ inline __m256i bits_of(__m256i bytes, int shift, int count) {
 
 struct Nibbles {
   const uint8_t (&bytes)[4][kStepBytes];
-  __m256i at(int step, int v) const { return bits_of(load(bytes[step % 4] + 32 * v), step / 4 * 4, 4); }
+  void pair_at(int step, int v, __m256i& low, __m256i& high) const {
+    const __m256i both = load(bytes[step] + 32 * v);
+    low = bits_of(both, 0, 4);
+    high = bits_of(both, 4, 4);
+  }
 };
 
 struct Twos {
   const uint8_t (&bytes)[2][kStepBytes];
   __m256i at(int step, int v) const { return bits_of(load(bytes[step / 4] + 32 * v), step % 4 * 2, 2); }
+};
+
+struct Sixes {
+  const uint8_t (&bytes)[2][3][kStepBytes];
+  __m256i at(int step, int v) const {
+    const auto three = [&](int s) { return load(bytes[step / 4][s] + 32 * v); };
+    if (step % 4 < 3) return bits_of(three(step % 4), 0, 6);
+    const __m256i low = bits_of(three(0), 6, 2);
+    const __m256i middle = _mm256_and_si256(_mm256_srli_epi16(three(1), 4), _mm256_set1_epi8(0x0c));
+    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(three(2), 2), _mm256_set1_epi8(0x30));
+    return _mm256_or_si256(low, _mm256_or_si256(middle, high));
+  }
 };
 
 struct Bytes {
@@ -51,21 +67,25 @@ struct SignedSteps {
 
 // -- unpacking ----------------------------------------------------------------------------------------------------------
 
-inline void unpack_nibbles(const uint8_t (&nibbles)[4][kStepBytes], Steps& steps) {
-  for (int s = 0; s < 4; ++s) {
-    for (int v = 0; v < kVectors; ++v) {
-      const __m256i both = load(nibbles[s] + 32 * v);
-      steps.of[s][v] = bits_of(both, 0, 4);
-      steps.of[s + 4][v] = bits_of(both, 4, 4);
-    }
+template <class Codes>
+inline void unpack_codes(const Codes& codes, Steps& steps) {
+#pragma GCC unroll 8
+  for (int s = 0; s < kSteps; ++s) {
+    for (int v = 0; v < kVectors; ++v) steps.of[s][v] = codes.at(s, v);
   }
 }
 
-inline void unpack_twos(const uint8_t (&twos)[2][kStepBytes], Steps& steps) {
-  for (int h = 0; h < 2; ++h) {
+inline void unpack_codes(const Nibbles& codes, Steps& steps) {
+  for (int s = 0; s < kSteps / 2; ++s) {
+    for (int v = 0; v < kVectors; ++v) codes.pair_at(s, v, steps.of[s][v], steps.of[s + kSteps / 2][v]);
+  }
+}
+
+inline void unpack_codes(const SignedBytes& codes, SignedSteps& steps) {
+  for (int s = 0; s < kSteps; ++s) {
     for (int v = 0; v < kVectors; ++v) {
-      const __m256i four = load(twos[h] + 32 * v);
-      for (int s = 0; s < 4; ++s) steps.of[4 * h + s][v] = bits_of(four, 2 * s, 2);
+      steps.values.of[s][v] = codes.values_at(s, v);
+      steps.magnitudes.of[s][v] = codes.magnitudes_at(s, v);
     }
   }
 }
@@ -86,7 +106,7 @@ inline void add_bits(const uint8_t (&bits)[kSteps][kStepBytes / 8], char value, 
 
 // kIq4Values, `more` higher.
 inline void unpack_places(const uint8_t (&nibbles)[4][kStepBytes], int more, Steps& steps) {
-  unpack_nibbles(nibbles, steps);
+  unpack_codes(Nibbles{nibbles}, steps);
   const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Values));
   const __m256i table = _mm256_broadcastsi128_si256(_mm_add_epi8(values, _mm_set1_epi8(static_cast<char>(more))));
   for (auto& step : steps.of) {
@@ -106,34 +126,14 @@ inline void unpack_places(const uint8_t (&nibbles)[4][kStepBytes], SignedSteps& 
 
 // -- blocks of 32 -----------------------------------------------------------------------------------------------------
 
-inline void unpack(const PanelQ4_0& block, Steps& steps) { unpack_nibbles(block.nibbles, steps); }
-
-inline void unpack(const PanelQ4_1& block, Steps& steps) { unpack_nibbles(block.nibbles, steps); }
-
 inline void unpack(const PanelQ5_0& block, Steps& steps) {
-  unpack_nibbles(block.nibbles, steps);
+  unpack_codes(Nibbles{block.nibbles}, steps);
   add_bits(block.fifth_bits, 16, steps);
 }
 
 inline void unpack(const PanelQ5_1& block, Steps& steps) {
-  unpack_nibbles(block.nibbles, steps);
+  unpack_codes(Nibbles{block.nibbles}, steps);
   add_bits(block.fifth_bits, 16, steps);
-}
-
-inline void unpack(const PanelQ8_0& block, Steps& steps) {
-  for (int s = 0; s < kSteps; ++s) {
-    for (int v = 0; v < kVectors; ++v) steps.of[s][v] = load(block.codes[s] + 32 * v);
-  }
-}
-
-inline void unpack(const PanelQ8_0& block, SignedSteps& steps) {
-  const SignedBytes codes{block.codes};
-  for (int s = 0; s < kSteps; ++s) {
-    for (int v = 0; v < kVectors; ++v) {
-      steps.values.of[s][v] = codes.values_at(s, v);
-      steps.magnitudes.of[s][v] = codes.magnitudes_at(s, v);
-    }
-  }
 }
 
 template <class AnySteps>
@@ -143,34 +143,14 @@ inline void unpack(const PanelIQ4_NL& block, AnySteps& steps) {
 
 // -- super-blocks -----------------------------------------------------------------------------------------------------
 
-inline void unpack(const PanelQ2_K& block, int j, Steps& steps) { unpack_twos(block.twos[j], steps); }
-
 inline void unpack(const PanelQ3_K& block, int j, Steps& steps) {
-  unpack_twos(block.twos[j], steps);
+  unpack_codes(Twos{block.twos[j]}, steps);
   add_bits(block.third_bits[j], 4, steps);
 }
 
-inline void unpack(const PanelQ4_K& block, int j, Steps& steps) { unpack_nibbles(block.nibbles[j], steps); }
-
 inline void unpack(const PanelQ5_K& block, int j, Steps& steps) {
-  unpack_nibbles(block.nibbles[j], steps);
+  unpack_codes(Nibbles{block.nibbles[j]}, steps);
   add_bits(block.fifth_bits[j], 16, steps);
-}
-
-inline void unpack(const PanelQ6_K& block, int j, Steps& steps) {
-  for (int h = 0; h < 2; ++h) {
-    for (int v = 0; v < kVectors; ++v) {
-      __m256i bytes[3];
-      for (int s = 0; s < 3; ++s) {
-        bytes[s] = load(block.codes[j][h][s] + 32 * v);
-        steps.of[4 * h + s][v] = bits_of(bytes[s], 0, 6);
-      }
-      const __m256i low = bits_of(bytes[0], 6, 2);
-      const __m256i middle = _mm256_and_si256(_mm256_srli_epi16(bytes[1], 4), _mm256_set1_epi8(0x0c));
-      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(bytes[2], 2), _mm256_set1_epi8(0x30));
-      steps.of[4 * h + 3][v] = _mm256_or_si256(low, _mm256_or_si256(middle, high));
-    }
-  }
 }
 
 template <class AnySteps>
@@ -202,6 +182,7 @@ inline Nibbles in_place(const PanelQ4_0& block) { return {block.nibbles}; }
 inline Nibbles in_place(const PanelQ4_1& block) { return {block.nibbles}; }
 inline Nibbles in_place(const PanelQ4_K& block, int j) { return {block.nibbles[j]}; }
 inline Twos in_place(const PanelQ2_K& block, int j) { return {block.twos[j]}; }
+inline Sixes in_place(const PanelQ6_K& block, int j) { return {block.codes[j]}; }
 #ifdef __AVXVNNI__
 inline Bytes in_place(const PanelQ8_0& block) { return {block.codes}; }
 #else
@@ -212,18 +193,30 @@ template <class Block>
 constexpr bool kHas8Bits = std::is_same_v<Block, PanelQ8_0> || std::is_same_v<Block, PanelIQ4_NL> ||
                            std::is_same_v<Block, PanelIQ4_XS>;
 
-// Calls work(codes of the block, or of its sub-block j). Few rows take simple codes where they lie; for more it pays to
-// unpack them first, unless the dot instruction leaves the other pipes idle.
-template <class Work, class Block, class... J>
-[[gnu::always_inline]] inline void with_codes(int rows, Work work, const Block& block, J... j) {
-  using Unpacked = std::conditional_t<kHas8Bits<Block> && !kHasDot, SignedSteps, Steps>;
-  if constexpr (requires { in_place(block, j...); }) {
-    constexpr int kFew = kHas8Bits<Block> ? 1 : 8;
-    if (kHasDot || rows <= kFew) return work(in_place(block, j...));
+template <class Block>
+concept LiesReady = requires(const Block& block) { in_place(block); } || requires(const Block& block) { in_place(block, 0); };
+
+// Up to so many rows take codes where they lie; for more it pays to unpack them first, unless that is little work and the
+// dot instruction leaves the other pipes idle.
+template <class Block>
+constexpr int kFew = !LiesReady<Block> ? 0 : kHasDot ? kRowTile : 8;
+template <>
+constexpr int kFew<PanelQ6_K> = 2;
+
+// Calls work(codes of the block, or of its sub-block j).
+template <bool unpacked, class Work, class Block, class... J>
+[[gnu::always_inline]] inline void with_codes(Work work, const Block& block, J... j) {
+  if constexpr (unpacked) {
+    std::conditional_t<kHas8Bits<Block> && !kHasDot, SignedSteps, Steps> steps;
+    if constexpr (LiesReady<Block>) {
+      unpack_codes(in_place(block, j...), steps);
+    } else {
+      unpack(block, j..., steps);
+    }
+    work(steps);
+  } else {
+    work(in_place(block, j...));
   }
-  Unpacked steps;
-  unpack(block, j..., steps);
-  work(steps);
 }
 
 }  // namespace

@@ -43,17 +43,18 @@ struct SubBlock {
 
 // -- sums that fit 16 bits over 32 inputs -----------------------------------------------------------------------------
 
+template <bool unpacked>
 inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = integers(widen(block.scales[j / 2], v), j % 2);
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
     in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
-      Grid<R, N> sums = {};
+      auto sums = Grid<R, N>::zeros();
       add_steps<0, kSteps>(codes, v, x.q + m * kBlock, sums);
       add_scaled(sums, scales, out.dot + m, v);
     });
   };
-  with_codes(x.rows, work, block, j);
+  with_codes<unpacked>(work, block, j);
 }
 
 // -- over 16 inputs ---------------------------------------------------------------------------------------------------
@@ -84,17 +85,17 @@ constexpr int kOffsetShift<PanelQ3_K> = 3;
 // What the sums over 16 inputs start with; offsets [R], two apart.
 template <class Block, int R, int N>
 [[gnu::always_inline]] inline Grid<R, N> first_offsets(const int32_t* offsets) {
-  Grid<R, N> sums = {};
+  auto sums = Grid<R, N>::zeros();
   if constexpr (kOffsetShift<Block> != kNoOffset) {
     for (int i = 0; i < R; ++i) {
       const __m256i from = start(_mm256_srai_epi16(broadcast(offsets + 2 * i), kOffsetShift<Block>), 1);
-      for (int n = 0; n < N; ++n) sums.of[i][n] = from;
+      sums.fill(i, from);
     }
   }
   return sums;
 }
 
-template <class Block>
+template <bool unpacked, class Block>
 inline void add_sub_block(const Block& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
   Integers scales[2];
   for (int h = 0; h < 2; ++h) {
@@ -111,7 +112,7 @@ inline void add_sub_block(const Block& block, int j, SubBlock x, Ahead& ahead, S
       add_scaled(sums, scales[1], out.dot + m, v);
     });
   };
-  with_codes(x.rows, work, block, j);
+  with_codes<unpacked>(work, block, j);
 }
 
 // -- codes of 8 bits --------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ template <int R, int N>
   for (int i = 0; i < R; ++i, offsets += 2) {
     const __m256i negated_sums =
         _mm256_add_epi16(_mm256_srai_epi16(broadcast(offsets), 5), _mm256_srai_epi16(broadcast(offsets + 1), 5));
-    for (int n = 0; n < N; ++n) sums.of[i][n] = start(negated_sums, 128);
+    sums.fill(i, start(negated_sums, 128));
   }
   add_steps<0, kSteps>(steps, v, q, sums);
   return sums;
@@ -130,11 +131,12 @@ template <int R, int N>
 
 template <int R, int N>
 [[gnu::always_inline]] inline Grid<R, N> dots(const SignedSteps& steps, int v, const int8_t* q, const int32_t*) {
-  Grid<R, N> sums = {};
+  auto sums = Grid<R, N>::zeros();
   add_signed_steps(steps, v, q, sums);
   return sums;
 }
 
+template <bool unpacked>
 inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = _mm256_cvtepi8_epi32(load_eight(block.scales[j] + 8 * v));
@@ -149,7 +151,7 @@ inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Ahead& ah
       }
     });
   };
-  with_codes(x.rows, work, block, j);
+  with_codes<unpacked>(work, block, j);
 }
 
 // -- minima -----------------------------------------------------------------------------------------------------------
@@ -218,9 +220,8 @@ inline void add_super_block(const Block& block, const Sums& sums, const Rows& ro
   }
 }
 
-template <class Block>
-void multiply_super_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
-  const Block* blocks = reinterpret_cast<const Block*>(panel);
+template <bool unpacked, class Block>
+[[gnu::noinline]] void add_super_blocks(const Block* blocks, int count, const Rows& rows, Outputs& out) {
   const int8_t* q = rows.x.q256(0, rows.first);
   const int32_t* offsets = rows.x.offsets256(0, rows.first);
   const SuperBlockScale* x = rows.x.scale256(0, rows.first);
@@ -232,11 +233,20 @@ void multiply_super_blocks(const uint8_t* panel, int count, const Rows& rows, Ou
     }
     for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count) {
       Ahead ahead(*blocks, j, kBlocksOfSuper, parts(rows.count));
-      add_sub_block(*blocks, j, {q, offsets + j * stride, rows.count}, ahead, sums);
+      add_sub_block<unpacked>(*blocks, j, {q, offsets + j * stride, rows.count}, ahead, sums);
     }
     add_super_block(*blocks, sums, rows, x, offsets, out);
     offsets += kBlocksOfSuper * stride;
   }
+}
+
+template <class Block>
+void multiply_super_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
+  const Block* blocks = reinterpret_cast<const Block*>(panel);
+  if constexpr (kFew<Block> > 0) {
+    if (rows.count <= kFew<Block>) return add_super_blocks<false>(blocks, count, rows, out);
+  }
+  if constexpr (kFew<Block> < kRowTile) add_super_blocks<true>(blocks, count, rows, out);
 }
 
 }  // namespace
