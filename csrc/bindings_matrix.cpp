@@ -160,10 +160,11 @@ void bind_matrix(nanobind::module_& module) {
       "Returns the bytes a second that a plain sum reads from memory.");
   module.def(
       "measure_integer_rate",
-      [](int threads, const std::string& kernel) {
+      [](int threads, const std::string& kernel, bool wide) {
         const Kernels& kernels = choose_kernels(kernel);
         const nb::gil_scoped_release release;
-        return measure_integer_rate(threads, kernels);
+        return measure_integer_rate(threads, kernels, wide);
       },
-      "threads"_a, "kernel"_a = "", "Returns 8-bit integer multiply-adds a second, operands in registers.");
+      "threads"_a, "kernel"_a = "", "wide"_a = false,
+      "Returns 8-bit integer multiply-adds a second, operands in registers; `wide`: with codes of all 8 bits.");
 }

@@ -54,13 +54,13 @@ double measure_bandwidth(int threads, size_t bytes, const Kernels& kernels) {
   return double(steps * kStep) / seconds;
 }
 
-double measure_integer_rate(int threads, const Kernels& kernels) {
+double measure_integer_rate(int threads, const Kernels& kernels, bool wide) {
   constexpr int kRounds = 200000;
   const std::shared_ptr<ThreadPool> pool = shared_thread_pool(threads);
   const Probes& probes = kernels.probes();
+  const auto multiply_add = wide && probes.multiply_add_wide ? probes.multiply_add_wide : probes.multiply_add;
   std::atomic<uint32_t> sink{0};
-  const double seconds =
-      best_seconds(7, [&] { pool->run([&](int, int) { sink += probes.multiply_add(kRounds); }); });
+  const double seconds = best_seconds(7, [&] { pool->run([&](int, int) { sink += multiply_add(kRounds); }); });
   return double(kRounds) * kMultiplyAdds * threads / seconds;
 }
 

@@ -19,8 +19,8 @@ class Ceilings:
     def bandwidth(self) -> float:
         return 50e9
 
-    def integer_rate(self) -> float:
-        return 400e9
+    def integer_rate(self, *, wide: bool = False) -> float:
+        return 200e9 if wide else 400e9
 
 
 class FakePeer:
@@ -46,14 +46,20 @@ def test_the_work_of_a_forward_follows_from_the_file(tiny_llama: Path, tiny_qwen
         layer += 3 * config.hidden_size * config.ffn_size
         assert work.row_macs == config.layers * layer + config.hidden_size * config.vocab_size
         assert work.weight_bytes > sum(info.nbytes for info in matrices) - looked_up
+        assert work.wide_macs == sum(info.rows * info.cols for info in matrices if info.format == "Q8_0")
         assert work.cache_bytes == config.layers * 2 * config.kv_heads * config.head_dim * 2
         assert work.attention_macs == config.layers * 2 * config.heads * config.head_dim
 
 
 def test_the_floor_is_the_larger_of_reading_and_multiplying() -> None:
     work = Work(weight_bytes=1000, cache_bytes=10, row_macs=100, attention_macs=1)
-    assert work.floor_seconds(1, 20, bandwidth=100, integer_rate=1e9) == 12
-    assert work.floor_seconds(2, 20, bandwidth=1e9, integer_rate=1) == 2 * 100 + 2 * 20 + 3
+    assert work.floor_seconds(1, 20, bandwidth=100, integer_rate=1e9, wide_rate=1e9) == 12
+    assert work.floor_seconds(2, 20, bandwidth=1e9, integer_rate=1, wide_rate=0.5) == 2 * 100 + 2 * 20 + 3
+
+
+def test_codes_of_8_bits_are_counted_at_their_own_rate() -> None:
+    work = Work(weight_bytes=1, cache_bytes=0, row_macs=100, attention_macs=0, wide_macs=30)
+    assert work.floor_seconds(2, 0, bandwidth=1e9, integer_rate=1, wide_rate=0.5) == 2 * 70 + 2 * 30 * 2
 
 
 def test_cases_take_turns_until_time_is_up() -> None:
@@ -87,7 +93,7 @@ def test_the_report_has_every_row_and_context_beside_its_floor() -> None:
     assert report.weights_gb_per_s == pytest.approx(5_000_000 / first.seconds / 1e9)
     assert report.record().keys() == {
         "model", "kernel", "threads", "forward", "weights_gb_per_s", "bandwidth_gb_per_s", "integer_gmac_per_s",
-        "prefill_tokens_per_s", "repeats",
+        "wide_gmac_per_s", "prefill_tokens_per_s", "repeats",
     }  # fmt: skip
     assert target.open_sessions == 0
 

@@ -1,7 +1,8 @@
 """How long one forward of the native engine takes, by rows, beside the least that the machine allows.
 
-A forward must read every weight and the cache once, and do its multiply-adds; with both ceilings measured in the
-same run, the floor of a forward is max(bytes / bandwidth, multiply-adds / rate).
+A forward must read every weight and the cache once, and do its multiply-adds; with the ceilings measured in the same
+run, the floor of a forward is max(bytes / bandwidth, multiply-adds / rate). An instruction set may have two rates:
+AVX2 without its dot instruction needs twice the products for codes of all 8 bits, which would saturate.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ PREFILL_TOKENS = 128
 PEER_ROWS = (1, 8)
 PEER_CONTEXT = 128
 SETTLE_SECONDS = 0.3
+WIDE_FORMATS = frozenset(("Q8_0", "IQ4_NL", "IQ4_XS"))  # codes of all 8 bits, if only those of a table
 
 
 Case = TypeVar("Case")
@@ -34,7 +36,7 @@ class Ceilings(Protocol):
 
     def bandwidth(self) -> float: ...
 
-    def integer_rate(self) -> float: ...
+    def integer_rate(self, *, wide: bool = False) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +44,43 @@ class Work:
     """What a forward cannot avoid: bytes of weights, bytes of cache a position, multiply-adds.
 
     weight_bytes: without an embedding that is only looked up. cache_bytes: of one position. row_macs: of one row with
-    the weights. attention_macs: of one row with one position of the cache; no integer products, but counted at that
-    rate, the higher one, so that the floor stays a floor.
+    the weights, wide_macs of them with codes of all 8 bits. attention_macs: of one row with one position of the
+    cache; no integer products, but counted at the higher rate, so that the floor stays a floor.
     """
 
     weight_bytes: int
     cache_bytes: int
     row_macs: int
     attention_macs: int
+    wide_macs: int = 0
 
     @staticmethod
     def of(file: WeightFile) -> Work:
         """Returns the work of a Llama-family model, its weights at the file's own bits and a cache of f16."""
         config = file.config
         read = [info for name, info in file.tensors.items() if config.tied or name != "token_embd.weight"]
+        matrices = [info for info in read if info.rows > 1]
         query, key = config.heads * config.head_dim, config.kv_heads * config.head_dim
         return Work(
             weight_bytes=sum(info.nbytes for info in read),
             cache_bytes=config.layers * 2 * key * 2,
-            row_macs=sum(info.rows * info.cols for info in read if info.rows > 1),
+            row_macs=sum(info.rows * info.cols for info in matrices),
             attention_macs=config.layers * 2 * query,
+            wide_macs=sum(info.rows * info.cols for info in matrices if info.format in WIDE_FORMATS),
         )
 
-    def floor_seconds(self, rows: int, context: int, bandwidth: float, integer_rate: float) -> float:
-        """Returns the least time of `rows` rows after `context` positions, at bytes/s and multiply-adds/s."""
+    def floor_seconds(
+        self, rows: int, context: int, bandwidth: float, integer_rate: float, wide_rate: float
+    ) -> float:
+        """Returns the least time of `rows` rows after `context` positions, at bytes/s and multiply-adds/s.
+
+        wide_rate: of codes of all 8 bits.
+        """
         read = self.weight_bytes + self.cache_bytes * context
         # Row i also sees the rows up to itself.
         seen = rows * context + rows * (rows + 1) // 2
-        return max(read / bandwidth, (rows * self.row_macs + seen * self.attention_macs) / integer_rate)
+        narrow = rows * (self.row_macs - self.wide_macs) + seen * self.attention_macs
+        return max(read / bandwidth, narrow / integer_rate + rows * self.wide_macs / wide_rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +129,7 @@ class KernelReport:
     work: Work
     bandwidth_gb_per_s: float
     integer_gmac_per_s: float
+    wide_gmac_per_s: float
     prefill_tokens_per_s: float
     repeats: int
     peer: PeerFigures | None = None
@@ -169,6 +181,7 @@ class KernelReport:
             "weights_gb_per_s": self.weights_gb_per_s,
             "bandwidth_gb_per_s": self.bandwidth_gb_per_s,
             "integer_gmac_per_s": self.integer_gmac_per_s,
+            "wide_gmac_per_s": self.wide_gmac_per_s,
             "prefill_tokens_per_s": self.prefill_tokens_per_s,
             "repeats": self.repeats,
         }
@@ -212,6 +225,7 @@ def measure(
         cases["prefill", PREFILL_TOKENS, 0] = _Prefill(target)
         cases["bandwidth", 0, 0] = ceilings.bandwidth
         cases["integer", 0, 0] = ceilings.integer_rate
+        cases["wide", 0, 0] = lambda: ceilings.integer_rate(wide=True)
         if peer is not None:
             cases |= {("peer", n, PEER_CONTEXT): _peer_forward(peer, n) for n in PEER_ROWS}
             cases["peer prefill", PREFILL_TOKENS, 0] = _peer_prefill(peer)
@@ -222,19 +236,20 @@ def measure(
     median = {case: statistics.median(values) for case, values in samples.items()}
     # Each ceiling is the best of several tries in every turn, and the median over turns: a machine shared with others
     # may read at twice the rate for a moment, which the forwards of other turns never saw.
-    bandwidth, rate = median["bandwidth", 0, 0], median["integer", 0, 0]
+    bandwidth, rate, wide = (median[ceiling, 0, 0] for ceiling in ("bandwidth", "integer", "wide"))
     return KernelReport(
         model=target.name,
         kernel=kernel,
         threads=threads,
         forward=tuple(
-            Forward(n, c, median["forward", n, c], work.floor_seconds(n, c, bandwidth, rate))
+            Forward(n, c, median["forward", n, c], work.floor_seconds(n, c, bandwidth, rate, wide))
             for c in CONTEXTS
             for n in ROWS
         ),
         work=work,
         bandwidth_gb_per_s=bandwidth / 1e9,
         integer_gmac_per_s=rate / 1e9,
+        wide_gmac_per_s=wide / 1e9,
         prefill_tokens_per_s=PREFILL_TOKENS / median["prefill", PREFILL_TOKENS, 0],
         repeats=min(len(values) for values in samples.values()),
         peer=None

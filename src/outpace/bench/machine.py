@@ -85,9 +85,9 @@ class NativeCeilings:
         """Returns the bytes/s that a plain sum reads from memory."""
         return self._native.measure_bandwidth(self._threads)
 
-    def integer_rate(self) -> float:
-        """Returns 8-bit integer multiply-adds/s."""
-        return self._native.measure_integer_rate(self._threads)
+    def integer_rate(self, *, wide: bool = False) -> float:
+        """Returns 8-bit integer multiply-adds/s; wide: with codes of all 8 bits."""
+        return self._native.measure_integer_rate(self._threads, wide=wide)
 
 
 def versions() -> dict[str, str | None]:

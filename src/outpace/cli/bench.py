@@ -159,7 +159,8 @@ def _show(report: KernelReport) -> None:
     out = console.stdout()
     out.print(f"{report.model}, kernel {report.kernel}, {report.threads} threads, {report.repeats} repeats or more")
     out.print(
-        f"ceilings: {report.bandwidth_gb_per_s:.1f} GB/s, {report.integer_gmac_per_s:.0f} billion multiply-adds/s"
+        f"ceilings: {report.bandwidth_gb_per_s:.1f} GB/s, {report.integer_gmac_per_s:.0f} billion multiply-adds/s, "
+        f"{report.wide_gmac_per_s:.0f} with codes of all 8 bits"
     )
     out.print(_forward(report))
     out.print(
