@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from outpace.errors import UsageError
-from outpace.noise import Purpose, RoundNoise, gumbel, keyed_gumbel, philox4x32
+from outpace.noise import Purpose, RoundNoise, gumbel, keyed_gumbel, philox4x32, philox4x32_once
 
 ONES = 0xFFFFFFFF
 
@@ -25,6 +25,7 @@ ONES = 0xFFFFFFFF
 )
 def test_philox_gives_the_published_words(counter: tuple, key: tuple, words: tuple) -> None:
     assert tuple(int(word) for word in philox4x32(counter, key)) == words
+    assert philox4x32_once(counter, key) == words
 
 
 def test_every_part_of_the_key_changes_the_noise() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from acceptance import Outcome
 from first_light.common import EMBEDDED, file_of
+from serving import servers
 
 import outpace
 from outpace.audit.endpoint import audit_endpoint
@@ -74,8 +75,17 @@ def endpoint() -> Iterator[Outcome]:
         yield Outcome(fault, named[0] if named else report.verdict(), "named", bool(named))
 
 
+def served() -> Iterator[Outcome]:
+    """Our own server with its default drafts, beside itself without."""
+    with servers.ours(str(file_of(EMBEDDED))) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        report = audit_endpoint(connect(url), connect(url, fields={"speculation": {"off": True}}))
+    yield from outcomes(report)
+
+
 LINES: list[tuple[str, str, Callable[[], Iterator[Outcome]]]] = [
     ("audit-rules", "the exact law of every rule, and its mutants", rules),
     ("audit", "embedded model: texts and laws under every registered drafter and rule, and their mutants", real),
+    ("audit-serve", "outpace serve passes the audit of an endpoint, beside itself without drafts", served),
     ("audit-endpoint", "a faithful server passes, each wrong one is named", endpoint),
 ]

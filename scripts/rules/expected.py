@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 from acceptance import Outcome
 from first_light.common import DRAFT, SEED, TARGET, load, per_task
-from numpy.typing import NDArray
 
-from outpace.api import Model
-from outpace.theory.chains import Along
-from outpace.types import EMPTY, Observation, Prompt, Verdict
+from outpace.bench.laws import along
 
 TOKENS = 48
 LENGTHS = (1, 5)
 LEAST = {1: 0.93, 5: 0.87}
 ANCHORS = "anchors 0.757 and 0.722"
-
-Laws = list[NDArray[np.float64]]
-
-
-@dataclass
-class Recorded:
-    """One text of the target at temperature 1, and both laws before each of its tokens."""
-
-    tokens: list[int] = field(default_factory=list)
-    target: Laws = field(default_factory=list)
-    draft: Laws = field(default_factory=list)
-
-    def __call__(self, seen: Observation) -> None:
-        self.target.append(seen.laws[0].probs())
-        self.tokens += seen.step.tokens
-
-
-def along(model: Model, prompt: str, seed: int) -> Along:
-    """Returns a sample of the target's with its laws, and the draft model's laws on the same text."""
-    found, helper = Recorded(), model.draft
-    assert helper is not None
-    options = {"drafter": "none", "temperature": 1.0, "seed": seed, "max_tokens": TOKENS}
-    generation = model.stream(prompt, observer=found, **options)
-    ids, laws = list(generation.round.committed), generation.round.laws
-    generation.run()
-    session, _ = helper.open(Prompt(tuple(ids)))
-    for token in found.tokens:
-        [scores] = helper.score_many([(session, EMPTY)])
-        found.draft.append(laws.after(scores.logits[0], ids, []).probs())
-        session.commit(EMPTY, Verdict((), token))
-    session.close()
-    return Along(found.target, found.draft, found.tokens)
 
 
 def expected() -> Iterator[Outcome]:
@@ -63,7 +27,7 @@ def expected() -> Iterator[Outcome]:
     sums = {length: np.zeros(3) for length in LENGTHS}
     counts, below_bound, worse_blocks = dict.fromkeys(LENGTHS, 0), 0, 0
     for number, (_, prompt) in enumerate([*per_task(2), *per_task(2, "humaneval_prompts.jsonl")]):
-        text = along(model, prompt, SEED + number)
+        text = along(model, prompt, seed=SEED + number, max_tokens=TOKENS)
         bounds = [beta / (2 - beta) for beta in text.overlap]  # (1 - TV) / (1 + TV)
         below_bound += sum(c < bound - 1e-9 for c, bound in zip(text.coupled, bounds, strict=True))
         for length in LENGTHS:

@@ -41,8 +41,8 @@ class Purpose(IntEnum):
 
 MAX_CHOICES = 1 << 24
 
-_MASK = np.uint64(0xFFFFFFFF)
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_MASK = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
@@ -51,18 +51,34 @@ def philox4x32(counter: tuple[npt.ArrayLike, ...], key: tuple[int, int]) -> tupl
     """Returns the four 32-bit words of Philox4x32-10 for four counter words (which broadcast) and two key words."""
     c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(word, dtype=np.uint64) for word in counter))
     k0, k1 = key
+    mask, half = np.uint64(_MASK), np.uint64(32)
     for _ in range(_ROUNDS):
-        product0 = _MULTIPLIERS[0] * c0
-        product1 = _MULTIPLIERS[1] * c2
+        product0 = np.uint64(_MULTIPLIERS[0]) * c0
+        product1 = np.uint64(_MULTIPLIERS[1]) * c2
         c0, c1, c2, c3 = (
-            (product1 >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
+            (product1 >> half) ^ c1 ^ np.uint64(k0),
+            product1 & mask,
+            (product0 >> half) ^ c3 ^ np.uint64(k1),
+            product0 & mask,
+        )
+        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
+    return tuple(word.astype(np.uint32) for word in (c0, c1, c2, c3))
+
+
+def philox4x32_once(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Returns the four words for one counter: the same in integers, several times as fast for a single draw."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        product0, product1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (
+            (product1 >> 32) ^ c1 ^ k0,
             product1 & _MASK,
-            (product0 >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
+            (product0 >> 32) ^ c3 ^ k1,
             product0 & _MASK,
         )
-        k0 = (k0 + _WEYL[0]) & 0xFFFFFFFF
-        k1 = (k1 + _WEYL[1]) & 0xFFFFFFFF
-    return tuple(word.astype(np.uint32) for word in (c0, c1, c2, c3))
+        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
+    return c0, c1, c2, c3
 
 
 def check_seed(seed: int) -> int:
@@ -79,11 +95,14 @@ def check_choice(choice: int) -> int:
     return choice
 
 
+def _key(seed: int) -> tuple[int, int]:
+    return seed & _MASK, seed >> 32
+
+
 def _words(
     seed: int, choice: int, purpose: int, place: int, node: int, block: npt.ArrayLike
 ) -> tuple[UInt32Array, ...]:
-    key = (seed & 0xFFFFFFFF, seed >> 32)
-    return philox4x32((block, place, node, choice << 8 | purpose), key)
+    return philox4x32((block, place, node, choice << 8 | purpose), _key(seed))
 
 
 def keyed_gumbel(seed: int, choice: int, purpose: int, place: int, node: int, ids: npt.ArrayLike) -> Float64Array:
@@ -120,8 +139,9 @@ class RoundNoise:
 
     def uniform(self, purpose: int, node: int) -> float:
         """Returns a number of [0, 1), a multiple of 2^-53, that no other (purpose, node) of this round shares."""
-        high, low, _, _ = _words(self._seed, self._choice, purpose, self._committed, node + 1, 0)
-        return ((int(high) >> 5) * 2**26 + (int(low) >> 6)) * 2.0**-53
+        counter = (0, self._committed, node + 1, self._choice << 8 | purpose)
+        high, low, _, _ = philox4x32_once(counter, _key(self._seed))
+        return ((high >> 5) * 2**26 + (low >> 6)) * 2.0**-53
 
     def accept(self, purpose: int, node: int, p: float, q: float) -> bool:
         """Returns True with probability min(1, p / q): whether u q < p. Strict: u = 0 never passes p = 0."""

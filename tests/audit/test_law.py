@@ -103,16 +103,34 @@ def test_a_wrong_rule_fails_the_audit(tiny, monkeypatch):
     monkeypatch.setattr(audit, "RULES", Registry())
     monkeypatch.setattr(audit, "lossless_rules", lambda: ["rejection"])
     monkeypatch.setattr(audit, "_controls", lambda laws: iter(()))
-    report = audit_law(tiny, wanted=["ngram"], extent=LawExtent(1500, 20, 4, 5, (MUTANT_SETTING,), ()))
+    report = audit_law(tiny, wanted=["ngram"], extent=LawExtent(1500, None, 20, 4, 5, (MUTANT_SETTING,), ()))
     assert any(fault.startswith("law of rejection, chain of 2, min_p 0.1: chi-square") for fault in report.faults)
 
 
 def test_rows_of_another_target_are_found_out(tiny):
     laws = Laws(tiny, replace(QUICK_LAW, n=20, checked=8))
     laws.recorded.inner = TableTarget(tiny.target.vocab_size, max_length=256)
-    found = laws.check("chain", "coupled", laws.prompts[0], MUTANT_SETTING, 1e-3)
+    found = laws.check("chain", "coupled", laws.prompts[0], MUTANT_SETTING, level=1e-3)
     assert not found.holds
     assert found.evidence.startswith("remembered rows give other texts than the engine")
+
+
+def test_a_test_that_must_see_a_variation_draws_as_many_texts_as_that_takes(tiny):
+    laws = Laws(tiny, replace(QUICK_LAW, n=300, checked=4))
+    found = laws.check("chain", "rejection", laws.prompts[0], MUTANT_SETTING, 0.1, level=1e-3)
+    assert found.holds
+    seen = float(found.evidence.split("a total variation of ")[1].split()[0])
+    assert seen <= 0.1
+
+
+def test_a_target_that_scores_no_trees_is_remembered_too():
+    target = TableTarget(max_length=64)
+    target.scores_trees = False
+    recorded = Recorded(target)
+    session, _ = recorded.open(Prompt((1, 2)))
+    [scores] = recorded.score_many([(session, Draft.chain((3, 4)))])
+    assert np.array_equal(scores.logits[2], target.logits([1, 2, 3, 4]))
+    assert target.open_sessions == 0
 
 
 def test_a_short_audit_still_tries_every_mutant(tiny, monkeypatch):

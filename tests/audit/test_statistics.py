@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from outpace.audit.statistics import chi_square_tail, critical_value, fit, needed_noncentrality, power
+from outpace.audit.statistics import (
+    chi_square_tail,
+    critical_value,
+    fit,
+    needed_noncentrality,
+    power,
+    texts_to_see,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +57,9 @@ def test_what_it_says_it_can_see_it_sees():
     shift = fit(dict.fromkeys(range(8), n // 8), law, level).detectable
     counts = {i: round(n / 8 * (1 + (2 * shift if i % 2 else -2 * shift))) for i in range(8)}
     assert not fit(counts, law, level).holds
+
+
+def test_the_texts_that_a_variation_takes_are_those_whose_test_sees_it():
+    n = texts_to_see(0.03, 8, 1e-4)
+    law = dict.fromkeys(range(8), 1 / 8)
+    assert fit(dict.fromkeys(range(8), n // 8), law, 1e-4).detectable == pytest.approx(0.03, rel=1e-3)

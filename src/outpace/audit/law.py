@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from outpace.api import Model
 from outpace.audit.branching import BranchingDrafter
-from outpace.audit.law_controls import model_controls, table_controls
+from outpace.audit.law_controls import LEAST_VARIATION, model_controls, table_controls
 from outpace.audit.loops import Loop, Tokens
 from outpace.audit.model import absent_task
 from outpace.audit.outcomes import Outcomes, Probs, exact_probs, outcomes
@@ -18,7 +18,7 @@ from outpace.audit.perturbed import Perturbed
 from outpace.audit.prompts import TEXTS
 from outpace.audit.recorded import Recorded
 from outpace.audit.report import Control, Finding, Minutes, Progress, Report, Task, perform, try_controls
-from outpace.audit.statistics import fit
+from outpace.audit.statistics import fit, texts_to_see
 from outpace.audit.subject import drafters
 from outpace.audit.texts import lossless_rules
 from outpace.control import FixedController
@@ -77,10 +77,12 @@ UNTESTED = (
 class LawExtent:
     """How much is drawn. n: texts of each test on remembered rows; live: of each on the engine itself.
 
-    most: beginnings that are split further.
+    variation: one test a rule has as many texts as it takes to see this total variation, of any shape, with power
+    0.99; None for no such test. most: beginnings that are split further.
     """
 
     n: int = 2500
+    variation: float | None = LEAST_VARIATION
     live: int = 400
     checked: int = 16
     most: int = 10
@@ -88,7 +90,7 @@ class LawExtent:
     tree_settings: Sequence[Setting] = (SETTINGS[0], SETTINGS[2], SETTINGS[4])
 
 
-QUICK_LAW = LawExtent(500, 100, 8, 5, (SETTINGS[1], SETTINGS[4]), (SETTINGS[3],))
+QUICK_LAW = LawExtent(500, None, 100, 8, 5, (SETTINGS[1], SETTINGS[4]), (SETTINGS[3],))
 """A fixed subset, for continuous integration."""
 
 
@@ -127,7 +129,7 @@ class Laws:
 
             def after(tokens: Tokens) -> Probs:
                 before = prompt + tokens
-                row = self.recorded.row(before)
+                row = self.recorded.rows(prompt, [before])[before]
                 return exact_probs(row, before, len(prompt), setting.params, setting.adjustments)
 
             self._outcomes[key] = outcomes(after, HORIZON, least=10 / n, most=self.extent.most)
@@ -141,25 +143,41 @@ class Laws:
         """Returns a drafter of trees that is often wrong."""
         return BranchingDrafter(Perturbed(target, SPREAD), target.vocab_size)
 
-    def check(self, drafter: str, rule: str, prompt: Tokens, setting: Setting, level: float) -> Finding:
-        """Compares the law on remembered rows; the first seeds must give the engine's own texts."""
+    def check(
+        self,
+        drafter: str,
+        rule: str,
+        prompt: Tokens,
+        setting: Setting,
+        variation: float | None = None,
+        *,
+        level: float,
+    ) -> Finding:
+        """Compares the law on remembered rows; the first seeds must give the engine's own texts.
+
+        variation: what must be seen with power 0.99, so that n follows from it.
+        """
         make = self.tree if drafter == "tree" else self.chain
         loop = self.loop(self.recorded, make(self.recorded), rule, prompt, setting)
         n, checked = self.extent.n, self.extent.checked
+        exact = self.outcomes(prompt, setting, n)
+        if variation:
+            n = texts_to_see(variation, len(exact.law), level)
         texts = loop.counts(range(n))
         if self.live.bit_exact:
             first = [*loop.texts(range(checked))]
             live = [*self.loop(self.live, make(self.live), rule, prompt, setting).texts(range(checked))]
             if first != live:
                 return Finding(False, f"remembered rows give other texts than the engine: {first}, {live}")
-        found = fit(self.outcomes(prompt, setting, n).count(texts), self.outcomes(prompt, setting, n).law, level)
+        found = fit(exact.count(texts), exact.law, level)
         return Finding(found.holds, str(found))
 
-    def check_live(self, drafter: Drafter, rule: str, prompt: Tokens, setting: Setting, level: float) -> Finding:
+    def check_live(self, drafter: Drafter, rule: str, prompt: Tokens, setting: Setting, *, level: float) -> Finding:
         """Compares the law of a registered drafter on the engine itself."""
         n = self.extent.live
         texts = self.loop(self.live, drafter, rule, prompt, setting).counts(range(n))
-        found = fit(self.outcomes(prompt, setting, n).count(texts), self.outcomes(prompt, setting, n).law, level)
+        exact = self.outcomes(prompt, setting, n)
+        found = fit(exact.count(texts), exact.law, level)
         return Finding(found.holds, str(found))
 
 
@@ -193,7 +211,7 @@ def audit_law(
         "engine": model.target.engine,
         "threads": str(model.target.threads),
         "drafters": ", ".join(["perturbed target (chains, trees)", *usable]),
-        "texts a test": f"{extent.n}; {extent.live} with registered drafters, on the engine itself",
+        "texts a test": f"{extent.n} and more; {extent.live} with registered drafters, on the engine itself",
         "level": f"{level:.2g} a test, {TOTAL_LEVEL} in all; seeds fixed",
     }
     return Report("law", model.target.name, checks, broken, UNTESTED, facts).timed(minutes)
@@ -202,6 +220,11 @@ def audit_law(
 def _cases(laws: Laws, made: dict[str, Drafter]) -> Iterator[Case]:
     """Yields every test; contexts take turns."""
     prompts = cycle(laws.prompts)
+    if (variation := laws.extent.variation) is not None:
+        for rule in lossless_rules():
+            run = partial(laws.check, "chain", rule, laws.prompts[1], MUTANT_SETTING, variation)
+            name = f"chain of {MUTANT_SETTING.length}, {MUTANT_SETTING.name}, total variation {variation:g} seen"
+            yield f"law of {rule}", name, run
     for setting in laws.extent.settings:
         prompt = next(prompts)
         for rule in lossless_rules():

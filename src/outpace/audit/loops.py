@@ -20,7 +20,7 @@ NoiseOf: TypeAlias = Callable[[int, int], Noise]
 LawsOf: TypeAlias = Callable[[Sampler], LawMaker]
 """What the target's laws are made by, given the right sampler."""
 
-BATCH = 16
+BATCH = 32
 
 
 def right_noise(seed: int, committed: int) -> Noise:

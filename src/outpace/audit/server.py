@@ -57,7 +57,7 @@ class Answer:
 class Server:
     """A server at a base URL. model: what is asked for; timeout: seconds for one whole answer.
 
-    chat: whether it is asked by chat completions, for want of the others.
+    chat: whether it is asked by chat completions, for want of the others. fields: what every request carries besides.
     """
 
     url: str
@@ -65,6 +65,7 @@ class Server:
     timeout: float
     key: str | None = None
     chat: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
     _place: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,7 +100,7 @@ class Server:
         return "/chat/completions" if self.chat else "/completions"
 
     def _body(self, prompt: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self.model, **options}
+        body: dict[str, Any] = {"model": self.model, **self.fields, **options}
         if not self.chat:
             return body | {"prompt": prompt}
         if "logprobs" in body:
@@ -166,10 +167,17 @@ class Server:
         return record
 
 
-def connect(url: str, model: str | None = None, *, timeout: float = 60.0, key: str | None = None) -> Server:
+def connect(
+    url: str,
+    model: str | None = None,
+    *,
+    timeout: float = 60.0,
+    key: str | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> Server:
     """Returns a server that answers, with its model and its way of completing found out.
 
-    url: with or without /v1. model: None asks for the first that it serves.
+    url: with or without /v1. model: None asks for the first that it serves. fields: what every request carries.
     Raises UsageError for what is not a URL, OutpaceError where nothing that speaks the protocol answers.
     """
     if not timeout > 0:
@@ -177,7 +185,7 @@ def connect(url: str, model: str | None = None, *, timeout: float = 60.0, key: s
     base = url.rstrip("/")
     problem = ""
     for root in (base, base + "/v1") if not base.endswith("/v1") else (base,):
-        server = Server(root, model or "", timeout, key)
+        server = Server(root, model or "", timeout, key, fields=fields or {})
         try:
             names = server.models()
         except (Refused, BadAnswer) as error:

@@ -118,6 +118,11 @@ class Fit:
 POWER = 0.99
 
 
+def texts_to_see(variation: float, cells: int, level: float) -> int:
+    """Returns the n at which the test over so many cells sees a total variation, of any shape, with power 0.99."""
+    return math.ceil(needed_noncentrality(max(1, cells - 1), level, POWER) / (4 * variation**2))
+
+
 def fit(counts: Mapping[Cell, int], law: Mapping[Cell, float], level: float) -> Fit:
     """Returns the test of counts against a law; what is counted and not in the law is impossible.
 

@@ -10,6 +10,7 @@ import typer
 
 from outpace.cli import console, options
 from outpace.cli.loading import load_model
+from outpace.errors import UsageError
 
 if TYPE_CHECKING:
     from outpace.api import Model
@@ -150,6 +151,16 @@ def endpoint(
             help="The same model on a server without speculation, to compare greedy texts with.",
         ),
     ] = None,
+    reference_fields: Annotated[
+        str | None,
+        typer.Option(
+            "--reference-fields",
+            metavar="JSON",
+            show_default="none",
+            help="Fields that requests to the reference carry besides. With outpace serve at both URLs "
+            """'{"speculation": {"off": true}}' compares it with itself without drafts.""",
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option("--model", "-m", metavar="NAME", show_default="the first it serves", help="What to ask for."),
@@ -180,10 +191,28 @@ def endpoint(
     time = Minutes(minutes)
     _ready(html)
     key = os.environ.get("OPENAI_API_KEY")
+    fields = _fields(reference_fields, reference)
     server = connect(url, name, timeout=timeout, key=key)
-    other = None if reference is None else connect(reference, name, timeout=timeout, key=key)
+    other = None if reference is None else connect(reference, name, timeout=timeout, key=key, fields=fields)
     report = audit_endpoint(server, other, minutes=time, extent=EndpointExtent(samples=samples), progress=_watching())
     _end(report, as_json, html)
+
+
+def _fields(record: str | None, reference: str | None) -> dict[str, object]:
+    """Returns the fields of --reference-fields. Raises UsageError for what is no object, or has no reference."""
+    import json
+
+    if record is None:
+        return {}
+    if reference is None:
+        raise UsageError("--reference-fields says what requests to --reference carry: name a reference")
+    try:
+        fields = json.loads(record)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise UsageError(f"--reference-fields must be a JSON object, got {record!r:.60}")
+    return fields
 
 
 def _loaded(target: str, draft: str | None, threads: int | None) -> Model:
