@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 from fakes import TableTarget
 from outpace.errors import UsageError
+from outpace.generation import together
 from outpace.registry import DRAFTERS
 from outpace.sampling import Sampler, SamplingParams
 from outpace.types import EMPTY, Budget, Context, Draft, Prompt, Scores, Step, Timing, Verdict
@@ -20,6 +23,25 @@ def drafter(request, native, tmp_path, monkeypatch):
     write_head(tmp_path / "head.safetensors", native.target, request.param)
     monkeypatch.setenv("OUTPACE_HEADS", str(tmp_path))
     return DRAFTERS.get(request.param)(native.target, None)
+
+
+def test_requests_share_a_drafter_until_its_file_changes(native, drafter, tmp_path):
+    make = DRAFTERS.get(drafter.name)
+    assert make(native.target, None) is drafter
+    os.utime(tmp_path / "head.safetensors", ns=(0, 0))
+    assert make(native.target, None) is not drafter
+
+
+def test_requests_that_share_a_pass_have_the_plain_texts(native, drafter):
+    how = {"max_tokens": 16, "temperature": 0.8, "seed": 5, "raw": True}
+    prompts = ("words", "other words", "more")
+    plain = [native.generate(prompt, drafter="none", **how).tokens for prompt in prompts]
+    shared = together(
+        [native.stream(prompt, drafter=drafter.name, draft_length=3, **how) for prompt in prompts], native.target
+    )
+    assert [result.tokens for result in shared] == plain
+    assert [result.fault for result in shared] == [None] * 3
+    assert all(result.drafted for result in shared)
 
 
 def laws(*, shares_noise=True, temperature=1.0):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from outpace import _native
-from outpace.heads.loading import LoadedHead, head_for
+from outpace.heads.loading import LoadedHead, drafter_for, load_head
 from outpace.heads.session import FeatureSession
 from outpace.types import (
     EMPTY,
@@ -115,4 +115,6 @@ class EagleDrafter:
 
 
 def make(target: Target, draft: Target | None = None) -> Drafter:
-    return EagleDrafter(head_for(target, ("eagle",)), target.vocab_size)
+    return drafter_for(
+        target, ("eagle",), lambda head, native: EagleDrafter(load_head(head, native), native.vocab_size)
+    )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from outpace import _native
 from outpace.heads.blocks import block_chain, block_tree
 from outpace.heads.file import HeadFile
-from outpace.heads.loading import find_head, native_only, output_matrix, packed_matrix, spread
+from outpace.heads.loading import drafter_for, output_matrix, packed_matrix, spread
 from outpace.heads.session import FeatureSession
 from outpace.types import EMPTY, Array, Budget, Context, Draft, Drafter, DraftSession, LawMaker, Prompt, Target
 
@@ -89,9 +89,13 @@ class MedusaDrafter:
 
 
 def make(target: Target, draft: Target | None = None, kind: str = "medusa") -> Drafter:
-    native = native_only(target)
-    head = find_head(native, (kind,))
-    return MedusaDrafter(head, output_matrix(head, native), native.threads, native.model.kernel, native.vocab_size)
+    return drafter_for(
+        target,
+        (kind,),
+        lambda head, native: MedusaDrafter(
+            head, output_matrix(head, native), native.threads, native.model.kernel, native.vocab_size
+        ),
+    )
 
 
 def make_blockwise(target: Target, draft: Target | None = None) -> Drafter:

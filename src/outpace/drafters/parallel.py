@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from outpace.heads.blocks import block_chain, block_tree
-from outpace.heads.loading import LoadedHead, head_for
+from outpace.heads.loading import LoadedHead, drafter_for, load_head
 from outpace.heads.session import FeatureSession
 from outpace.types import EMPTY, Budget, Context, Draft, Drafter, DraftSession, LawMaker, Prompt, Target
 
@@ -57,4 +57,6 @@ class ParallelDrafter:
 
 
 def make(target: Target, draft: Target | None = None) -> Drafter:
-    return ParallelDrafter(head_for(target, ("parallel",)), target.vocab_size)
+    return drafter_for(
+        target, ("parallel",), lambda head, native: ParallelDrafter(load_head(head, native), native.vocab_size)
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +19,18 @@ from outpace.heads.file import HeadFile, check_target, matrix_shapes, read_head
 from outpace.heads.quantise import quantise
 from outpace.native.weights import ModelConfig, Rope
 from outpace.targets.native import NativeTarget
-from outpace.types import Target
+from outpace.types import Drafter, Target
 
 OUTPUT_FORMAT = "Q8_0"
 """Of the target's output rows as a head multiplies them. At 4 bits the embedded model's head lost 0.02 of its
 0.54 accepted first tokens; half of the vocabulary at 8 bits costs the same and loses 0.005."""
 
 _PACKED_ROWS = 1024
+
+_Key: TypeAlias = tuple[tuple[str, ...], tuple[tuple[Path, int], ...]]
+"""Kinds of head, and (file, time of its last change) of each head there is."""
+
+_MADE: WeakKeyDictionary[NativeTarget, dict[_Key, Drafter]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +137,17 @@ def native_only(target: Target) -> NativeTarget:
     return target
 
 
-def head_for(target: Target, kinds: tuple[str, ...]) -> LoadedHead:
-    """Returns a head of one of the kinds for the target, ready to run. Raises UsageError when there is none."""
+def drafter_for(target: Target, kinds: tuple[str, ...], make: Callable[[HeadFile, NativeTarget], Drafter]) -> Drafter:
+    """Returns the drafter that `make` makes of a head of one of the kinds, the same one for every request.
+
+    It is made anew when the files that heads are looked for in have changed. Raises UsageError when there is none.
+    """
     native = native_only(target)
-    return load_head(find_head(native, kinds), native)
+    made = _MADE.setdefault(native, {})
+    key = (kinds, tuple((path, path.stat().st_mtime_ns) for path in head_files()))
+    if key not in made:
+        made[key] = make(find_head(native, kinds), native)
+    return made[key]
 
 
 def find_head(target: NativeTarget, kinds: tuple[str, ...]) -> HeadFile:
