@@ -12,9 +12,12 @@ from outpace.bench.tuning import tune
 OFF, DOUBT = 0.10, 0.05
 
 
-def predictions(name: str, draft: str | None, prompts: list[tuple[str, str]], drafter: str) -> Iterator[Outcome]:
+def predictions(
+    name: str, draft: str | None, prompts: list[tuple[str, str]], drafter: str, tokens: int = 96, repeats: int = 3
+) -> Iterator[Outcome]:
     """Every setting: predicted against measured speed-up, and whether both say the same of paying."""
-    found = tune(load(name, draft), [prompt for _, prompt in prompts], drafters=(drafter,), repeats=3, seconds=12.0)
+    asked = [prompt for _, prompt in prompts]
+    found = tune(load(name, draft), asked, drafters=(drafter,), max_tokens=tokens, repeats=repeats, seconds=4.0)
     within = 0
     for setting in found.settings:
         measured, error = setting.measured, setting.error
@@ -33,7 +36,7 @@ LINES: list[tuple[str, str, Callable[[], Iterator[Outcome]]]] = [
     ("predicted", "embedded model, n-grams: predicted and measured speed-up",
      lambda: predictions(EMBEDDED, None, per_task(2), "ngram")),
     ("pair-predicted", "the 0.5B for the 1.5B: predicted and measured speed-up",
-     lambda: predictions(TARGET, DRAFT, per_task(1), "model")),
+     lambda: predictions(TARGET, DRAFT, per_task(1)[:4], "model", tokens=48, repeats=2)),
     ("pair-code", "1.5B, n-grams on code: predicted and measured speed-up",
-     lambda: predictions(TARGET, None, per_task(4, "humaneval_prompts.jsonl"), "ngram")),
+     lambda: predictions(TARGET, None, per_task(4, "humaneval_prompts.jsonl"), "ngram", tokens=64, repeats=2)),
 ]  # fmt: skip

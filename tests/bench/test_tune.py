@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from outpace import Model
+from outpace.bench.costs import Costs, Samples
 from outpace.bench.replay import ReplayTarget
-from outpace.bench.tune import Costs, Replayed, pass_seconds, record_plain, replay
+from outpace.bench.tune import Replayed, record_plain, replay
 from outpace.bench.tuning import tune
 from outpace.errors import UsageError
 from outpace.types import Draft, Prompt, Verdict
@@ -36,19 +37,32 @@ def test_replay_takes_the_steps_that_decoding_takes(native: Model, drafter: str,
     assert (found.drafted, found.accepted) == (sum(r.drafted for r in real), sum(r.accepted for r in real))
 
 
-def test_the_prediction_is_the_quotient_of_the_measured_costs() -> None:
+def test_a_prediction_is_the_sum_of_the_measured_costs() -> None:
     costs = Costs({1: 1.1, 2: 1.2, 5: 1.6})
     steps = ((5, 0.4), (5, 0.4), (2, 0.1))
     found = Replayed(steps, tokens=9, drafted=9, accepted=6, independence_error=0.0)
-    assert costs.speedup(9, found) == pytest.approx(9 * 1.1 / (2 * (1.6 + 0.4) + 1.2 + 0.1))
+    assert found.seconds("ngram", costs) == pytest.approx(2 * (1.6 + 0.4) + 1.2 + 0.1)
     assert costs.speedup_at(1, 3.0, 4, 0.4) == pytest.approx(3.0 * 1.1 / 2.0)
     assert costs.speedup_at(2, 3.0, 4, 0.4) is None
 
 
-def test_rounds_of_every_number_of_rows_are_timed(native: Model) -> None:
-    found = pass_seconds(native, PROMPTS, seconds=0.0, rows=(1, 2, 5))
-    assert list(found) == [1, 2, 5]
-    assert all(seconds > 0 for seconds in found.values())
+def test_a_model_that_drafts_costs_what_it_takes_between_passes_and_reads_the_prompt_first() -> None:
+    costs = Costs({1: 1.0, 5: 1.5}, {("model", 5): (1.7, 0.6)})
+    found = Replayed(((5, 0.9), (5, 0.4), (1, 0.0)), 9, 8, 6, None, begins=frozenset({0}))
+    assert found.seconds("model", costs) == pytest.approx((1.7 + 0.9) + (1.7 + 0.6) + 1.0)
+    assert found.seconds("other", costs) == pytest.approx((1.5 + 0.9) + (1.5 + 0.4) + 1.0)
+
+
+def test_rounds_of_every_number_of_rows_are_timed_and_a_draft_model_works_between_them(native: Model) -> None:
+    samples = Samples(native, PROMPTS, (1, 2, 5), ["model"], (1, 4))
+    samples.take(0.0)
+    samples.take(0.0, most_rows=2)
+    found = samples.costs()
+    assert list(found.seconds_at) == [1, 2, 5]
+    assert all(seconds > 0 for seconds in found.seconds_at.values())
+    assert set(found.drafted) == {("model", 2), ("model", 5)}
+    assert all(min(both) > 0 for both in found.drafted.values())
+    assert len(samples.plain) == 2
 
 
 def test_a_model_that_drafts_for_itself_agrees_with_itself(native: Model) -> None:

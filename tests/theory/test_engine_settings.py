@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+from outpace.registry import DRAFTERS
 from outpace.theory.engine_settings import Chosen, all_settings, vllm_config
 
 DRAFT = Chosen("big model", "draft", "small", 4, devices=2)
@@ -50,7 +51,12 @@ def test_our_own_settings_are_accepted_by_our_own_command() -> None:
     from outpace.cli.app import app
 
     generate = get_command(app).commands["generate"]  # type: ignore[attr-defined]
-    for chosen in (DRAFT, NGRAM, PLAIN):
-        words = shlex.split(texts(chosen)["outpace"])
+    for chosen in (DRAFT, NGRAM, HEAD, PLAIN):
+        words = shlex.split(texts(chosen)["outpace"].removeprefix("OUTPACE_HEADS=HEAD "))
         assert words[:2] == ["outpace", "generate"]
-        generate.make_context("generate", [*words[2:], "a prompt"])
+        named = generate.make_context("generate", [*words[2:], "a prompt"]).params["drafter"]
+        assert named in ("auto", *DRAFTERS.names())
+
+
+def test_a_head_of_ours_is_named_by_its_file() -> None:
+    assert texts(HEAD)["outpace"].startswith("OUTPACE_HEADS=HEAD outpace generate --model big --drafter eagle ")

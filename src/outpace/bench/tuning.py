@@ -9,19 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outpace import profiles
+from outpace.bench.costs import ROWS, Costs, Samples
 from outpace.bench.laws import along
-from outpace.bench.tune import (
-    LENGTHS,
-    LONGEST_LOAD,
-    ROWS,
-    Costs,
-    Progress,
-    Setting,
-    measure_speedups,
-    pass_seconds,
-    record_plain,
-    replay,
-)
+from outpace.bench.tune import LENGTHS, Progress, Replayed, Setting, measure_speedups, record_plain, replay
 
 if TYPE_CHECKING:
     from outpace.api import Model
@@ -31,6 +21,12 @@ LAW_TEXTS, LAW_TOKENS = 4, 32
 
 RULE_LENGTH = 4
 """Draft length at which the rules' expected accepted tokens are compared."""
+
+LONGEST_LOAD = 16
+"""Requests at once that the cut-off is looked for among, as far as T(n) was measured."""
+
+AGAIN = 2.0
+"""Seconds for the costs before each repeat of the check, at least once each."""
 
 DOUBT = 0.05
 """Speed-ups within this of 1 are not recommended: they are not worth a setting."""
@@ -83,6 +79,7 @@ class Agreement:
 class Tuning:
     """The whole finding. cut_off: most requests at once at which the chosen setting is predicted to pay; None: as
     far as was measured. independence: by what share one acceptance for all positions overstates tokens a step.
+    plain_seconds: of a plain round, each time that costs were measured.
     """
 
     model: str
@@ -95,7 +92,13 @@ class Tuning:
     chosen: Setting | None
     cut_off: int | None
     prompts: int
+    plain_seconds: tuple[float, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def drift(self) -> float:
+        """The slowest plain round over the fastest, by turns of measuring: how much the machine itself changed."""
+        return max(self.plain_seconds) / min(self.plain_seconds) if self.plain_seconds else 1.0
 
     @property
     def rule(self) -> str:
@@ -117,6 +120,7 @@ class Tuning:
             "draft": self.draft,
             "threads": self.threads,
             "prompts": self.prompts,
+            "plain_seconds": list(self.plain_seconds),
             "seconds_by_rows": {str(rows): seconds for rows, seconds in self.seconds_by_rows.items()},
             "settings": [setting.record() for setting in self.settings],
             "independence_error": self.independence,
@@ -150,7 +154,8 @@ def tune(
     """Returns what pays for this model, draft and prompts on this machine.
 
     drafters: by default n-grams, and the draft model where there is one. seconds: for T(n). check: run every setting
-    afterwards, in turns with plain decoding. temperature: of the laws that are compared.
+    afterwards, in turns with plain decoding; costs are then measured again before each repeat, and predictions use
+    all of them, since a machine may change meanwhile. temperature: of the laws that are compared.
     """
     names = drafters or (("ngram",) if model.draft is None else ("ngram", "model"))
     progress(0.0, "plain answers")
@@ -159,31 +164,33 @@ def tune(
     plain_steps = sum(len(answer.steps) for answer in answers.values())
     progress(0.2, "passes by rows")
     room = [n for n in ROWS if n <= max(lengths) + 1 or n <= 2 * LONGEST_LOAD]
-    costs = Costs(pass_seconds(model, prompts, seconds=seconds, rows=room))
-    settings: list[Setting] = []
-    independence: dict[str, float] = {}
+    samples = Samples(
+        model, prompts, room, [name for name in names if _runs_a_model(model, prompts[0], name)], lengths
+    )
+    samples.take(seconds)
+    replays: dict[tuple[str, int], Replayed] = {}
     for name in names:
         for length in lengths:
             progress(0.4, f"{name}, drafts of {length}")
             found = replay(model, answers, prompts, max_tokens, drafter=name, draft_length=length)
-            if found.independence_error is not None:
-                independence[name] = found.independence_error  # of the longest length, the last one
-            drafting = sum(seconds for _, seconds in found.steps)
-            settings.append(
-                Setting(
-                    name,
-                    length,
-                    found.tokens / len(found.steps),
-                    found.accepted / found.drafted if found.drafted else None,
-                    drafting / found.drafted / costs.score(1) if found.drafted else 0.0,
-                    costs.speedup(plain_steps, found),
-                )
-            )
+            replays[name, length] = found
+    independence = {  # of the longest length, the last one
+        name: one.independence_error for (name, _), one in replays.items() if one.independence_error is not None
+    }
     progress(0.6, "laws of target and draft")
     agreement = None if model.draft is None else _agreement(model, prompts, temperature)
+    settings = [_setting(*key, found, samples.costs(), plain_steps) for key, found in replays.items()]
     if check:
-        measured = measure_speedups(model, prompts, settings, max_tokens, repeats, progress)
+
+        def again() -> None:
+            progress(0.7, "passes by rows, again")
+            samples.take(AGAIN, max(lengths) + 1)
+
+        measured = measure_speedups(model, prompts, settings, max_tokens, repeats, again, progress)
+        costs = samples.costs()
+        settings = [_setting(*key, found, costs, plain_steps) for key, found in replays.items()]
         settings = [replace(one, measured=interval) for one, interval in zip(settings, measured, strict=True)]
+    costs = samples.costs()
     chosen = _chosen(settings)
     return Tuning(
         model.target.name,
@@ -196,7 +203,27 @@ def tune(
         chosen,
         None if chosen is None else _cut_off(costs, chosen),
         len(prompts),
+        tuple(samples.plain),
         provenance or {},
+    )
+
+
+def _runs_a_model(model: Model, prompt: str, drafter: str) -> bool:
+    opened = model.stream(prompt, drafter=drafter, max_tokens=1)
+    opened.close()
+    return opened.plan.drafter.weight_bytes > 0
+
+
+def _setting(drafter: str, length: int, found: Replayed, costs: Costs, plain_steps: int) -> Setting:
+    """Returns the prediction: the quotient of the seconds of the plain steps and of the replayed ones."""
+    drafting = sum(costs.drafted.get((drafter, rows), (0.0, seconds))[1] for rows, seconds in found.steps if rows > 1)
+    return Setting(
+        drafter,
+        length,
+        found.tokens / len(found.steps),
+        found.accepted / found.drafted if found.drafted else None,
+        drafting / found.drafted / costs.score(1) if found.drafted else 0.0,
+        plain_steps * costs.score(1) / found.seconds(drafter, costs),
     )
 
 

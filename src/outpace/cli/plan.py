@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -170,6 +171,16 @@ def plan(
             help="Write the same as a page of charts with sliders, which needs no network.",
         ),
     ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option(
+            "--plots",
+            metavar="FOLDER",
+            rich_help_panel=options.OUTPUT,
+            show_default="none",
+            help="Write pictures there: speed-up by draft length and by load, and the memory (extra 'plots').",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Say whether to speculate, with what and how far, before anything is bought or measured.
@@ -187,7 +198,7 @@ def plan(
             "--draft-dtype": draft_dtype,
             "--latency-target": latency_target,
         }
-        _lengths(acceptance, cost, slope, [name for name, value in given.items() if value], html, as_json)
+        _lengths(acceptance, cost, slope, [name for name, value in given.items() if value], html, plots, as_json)
         return
     if device is None:
         raise UsageError("--target needs --device, for example --device h100 or memory=24,bandwidth=1000,rate=165")
@@ -219,10 +230,10 @@ def plan(
             reserve_bytes=reserve * 1e9,
         )
     )
-    _show(found, target, html, as_json)
+    _show(found, target, html, plots, as_json)
 
 
-def _show(found: Plan, target: str, html: str | None, as_json: bool) -> None:
+def _show(found: Plan, target: str, html: str | None, plots: Path | None, as_json: bool) -> None:
     from outpace.cli.plan_html import plan_page, write_page
     from outpace.cli.plan_view import show_plan
     from outpace.cli.vllm_check import checked_by_vllm
@@ -230,6 +241,10 @@ def _show(found: Plan, target: str, html: str | None, as_json: bool) -> None:
 
     if html is not None:
         write_page(html, plan_page(found))
+    if plots is not None:
+        from outpace.cli.plan_plots import plan_pictures
+
+        _note(plan_pictures(found, plots))
     chosen = _chosen(found, target)
     settings, checked = all_settings(chosen), checked_by_vllm(vllm_config(chosen))
     if as_json:
@@ -237,6 +252,11 @@ def _show(found: Plan, target: str, html: str | None, as_json: bool) -> None:
         console.print_json(found.record() | {"settings": engines})
     else:
         show_plan(found, settings, checked)
+
+
+def _note(files: list[Path]) -> None:
+    for file in files:
+        console.note(f"picture written to {file}")
 
 
 def _chosen(found: Plan, target: str) -> Chosen:
@@ -250,7 +270,13 @@ def _chosen(found: Plan, target: str) -> Chosen:
 
 
 def _lengths(
-    acceptance: str | None, cost: float | None, slope: float, needless: list[str], html: str | None, as_json: bool
+    acceptance: str | None,
+    cost: float | None,
+    slope: float,
+    needless: list[str],
+    html: str | None,
+    plots: Path | None,
+    as_json: bool,
 ) -> None:
     from outpace.cli.plan_html import lengths_page, write_page
     from outpace.cli.plan_inputs import number
@@ -264,6 +290,10 @@ def _lengths(
     found = length_table(number("--acceptance", acceptance), cost, slope)
     if html is not None:
         write_page(html, lengths_page(found))
+    if plots is not None:
+        from outpace.cli.plan_plots import length_pictures
+
+        _note(length_pictures(found, plots))
     if as_json:
         console.print_json(found.record())
     else:

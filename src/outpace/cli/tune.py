@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from outpace.bench.tuning import Tuning
 
 
+DRIFT = 1.1
+"""Slowest over fastest plain round from which on it is said that the machine changed."""
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command("tune")(tune)
@@ -65,10 +69,10 @@ def tune(
 ) -> None:
     """Measure what passes and drafts cost and how often drafts are right, then say what to use.
 
-    Before anything is decoded with drafts: T(n) by rows, each drafter replayed on the model's own plain answers, and
-    for a draft model beta = 1 - D_TV position by position from the full laws. From these the speed-up of every
-    drafter and length is predicted, then measured. The costs are saved; later runs begin with them. The text never
-    depends on it.
+    T(n) by rows and what drafting takes between two passes, each drafter replayed on the model's own plain answers,
+    and for a draft model beta = 1 - D_TV position by position from the full laws. From these the speed-up of every
+    drafter and length is predicted, without a round that decoded what it drafted, and then measured. The costs are
+    saved; later runs begin with them. The text never depends on it.
     """
     from outpace.audit.prompts import PROMPTS
     from outpace.bench.provenance import provenance
@@ -160,6 +164,9 @@ def _show(found: Tuning, saved: Path | None) -> None:
 
 
 def _remarks(found: Tuning) -> Iterator[str]:
+    if found.drift > DRIFT:
+        turns = ", ".join(f"{1e3 * seconds:.2f}" for seconds in found.plain_seconds)
+        yield f"the machine changed meanwhile: a round of one row took {turns} ms, so believe ratios more than times"
     for name, share in found.independence.items():
         yield f"{name}: one acceptance for all positions would overstate tokens a step by {100 * share:.0f} %"
     agreement = found.agreement

@@ -56,15 +56,14 @@ def vllm_config(chosen: Chosen) -> dict[str, Any] | None:
 
 def _outpace(chosen: Chosen) -> str:
     words = ["outpace", "generate", "--model", chosen.target]
+    drafters = {"draft": "model", "ngram": "suffix", "eagle": "eagle"}
+    if chosen.kind not in drafters:
+        return shlex.join([*words, "--no-speculation"])
     if chosen.kind == "draft":
-        words += ["--draft", str(chosen.draft), "--draft-length", str(chosen.draft_length)]
-    elif chosen.kind == "ngram":
-        words += ["--drafter", "ngram", "--draft-length", str(chosen.draft_length)]
-    elif chosen.kind == "eagle":
-        return "not available: outpace has no drafting heads yet; --drafter ngram or --draft MODEL instead"
-    else:
-        words += ["--no-speculation"]
-    return shlex.join(words)
+        words += ["--draft", str(chosen.draft)]
+    words += ["--drafter", drafters[chosen.kind], "--draft-length", str(chosen.draft_length)]
+    # A head is trained with `outpace train eagle`, and found by the file or folder that this variable names.
+    return shlex.join(words) if chosen.kind != "eagle" else f"OUTPACE_HEADS={PLACEHOLDER_HEAD} {shlex.join(words)}"
 
 
 def _vllm(chosen: Chosen) -> str:

@@ -8,6 +8,9 @@ from typing import Any
 from outpace.theory import checks, costs, speedup
 from outpace.theory.speedup import LONGEST_DRAFT, Choice
 
+ACCEPTANCES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""At which speed-ups are shown beside a plan's own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Length:
@@ -57,6 +60,17 @@ class LengthTable:
             f"do not speculate: each further row costs {self.slope:.3g} of a pass, which with c = {self.cost:.3g} is "
             f"not below alpha = {self.acceptance:.3g}"
         )
+
+    def curves(self) -> dict[float | None, list[tuple[int, float]]]:
+        """Returns (draft length, speed-up) by acceptance, the cost being this one's; None: of this table itself."""
+        shown = len(self.lengths)
+        tables: dict[float | None, LengthTable] = {
+            alpha: length_table(alpha, self.cost, self.slope, shown)
+            for alpha in ACCEPTANCES
+            if alpha != self.acceptance
+        }
+        tables[None] = self
+        return {alpha: [(row.draft_length, row.speedup) for row in one.lengths] for alpha, one in tables.items()}
 
     def record(self) -> dict[str, Any]:
         """Returns everything as plain values for JSON."""

@@ -11,8 +11,18 @@ from typing import Any
 
 from outpace.theory import memory
 from outpace.theory.candidates import candidates
+from outpace.theory.length_table import ACCEPTANCES
 from outpace.theory.question import Assumption, Question, assumptions
-from outpace.theory.ranking import LEAST_GAIN, Load, Ranked, does_not_fit, gains_by_concurrency, plain, rank
+from outpace.theory.ranking import (
+    LEAST_GAIN,
+    Load,
+    Ranked,
+    does_not_fit,
+    gains_by_concurrency,
+    gains_by_length,
+    plain,
+    rank,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,10 @@ class Plan:
     def gains_by_concurrency(self, most: int = 1024) -> dict[str, list[tuple[int, float]]]:
         """Returns (requests, speed-up) by candidate, at powers of two up to `most` as far as they fit."""
         return {one.candidate.name: gains_by_concurrency(self.question, one, most) for one in self.ranked}
+
+    def gains_by_length(self) -> dict[float | None, list[tuple[int, float]]]:
+        """Returns (draft length, speed-up) of the chosen candidate by acceptance; None: at its own."""
+        return gains_by_length(self.question, self.chosen or self.ranked[0], ACCEPTANCES)
 
     def record(self) -> dict[str, Any]:
         """Returns everything as plain values for JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -14,7 +15,7 @@ from outpace.theory.candidates import Candidate
 from outpace.theory.costs import StepCosts, best_draft_length, speedup
 from outpace.theory.question import Question
 from outpace.theory.shape import presets
-from outpace.theory.speedup import Choice, can_pay
+from outpace.theory.speedup import Choice, can_pay, tokens_per_step
 
 LEAST_GAIN = 1.05
 """The speed-up below which a plan says "do not speculate": less is within the model's own error."""
@@ -116,6 +117,19 @@ def gains_by_concurrency(question: Question, ranked: Ranked, most: int) -> list[
     batches = [1 << power for power in range(most.bit_length()) if 1 << power <= min(most, ranked.requests)]
     costs = partial(_costs, question, candidate)
     return [(batch, _shortest_near_best(candidate, costs(batch)).speedup) for batch in batches]
+
+
+def gains_by_length(
+    question: Question, ranked: Ranked, acceptances: Sequence[float]
+) -> dict[float | None, list[tuple[int, float]]]:
+    """Returns (draft length, speed-up) at the load planned for, by acceptance; None: the candidate's own."""
+    candidate, step = ranked.candidate, _costs(question, ranked.candidate, ranked.first.requests)
+    longest = range(1, LONGEST[candidate.kind] + 1)
+    rates: dict[float | None, float] = {alpha: alpha for alpha in acceptances if alpha != candidate.acceptance.value}
+    return {
+        name: [(length, speedup(tokens_per_step(alpha, length), length, step)) for length in longest]
+        for name, alpha in (rates | {None: candidate.acceptance.value}).items()
+    }
 
 
 def plain(question: Question, fit: memory.Fit, requests: int) -> Load:
