@@ -226,5 +226,26 @@ def test_a_shared_pass_is_learned_by_its_own_rows():
     controller.budget(4)
     shared = Timing(score=2.0, verify=0.25, rows=9)  # four requests of one to four rows
     controller.observe(Step(Draft.chain([0, 0]), Verdict((), 0), (0,), None, shared))
-    assert profile.score.seen(9) == 1
-    assert profile.score(9) == pytest.approx(3.0)
+    assert profile.score.seen(9) == 0  # nine rows of one request are another thing
+    plain = profile.cost(4, 0)
+    assert profile.cost(4, 1) == pytest.approx(plain + (3.0 - plain) * 4 / 5)  # five rows were drafted
+
+
+def test_requests_that_share_a_pass_report_it_once():
+    profile = CostProfile()
+    profile.observe(1, 1.0)
+    for score in (2.0, 2.0, 2.0, 8.0, 2.1, 2.2):
+        profile.observe_shared(3, 3, score, 0.0)
+        profile.observe_shared(3, 3, score, 0.1)
+    assert profile.cost(3, 0) == pytest.approx(2.2)  # the median of 2.0, 8.0, 2.1 and 2.2, the upper of two
+
+
+def test_what_rows_cost_in_company_does_not_touch_what_they_cost_alone():
+    profile = CostProfile()
+    profile.observe(1, 1.0)
+    profile.observe(4, 1.2)
+    for score in (3.0, 3.01, 3.02):
+        profile.observe_shared(4, 4, score, 0.0)
+    assert profile.cost(1, 3) == profile.score(4) == 1.2
+    assert profile.cost(4, 0) == 3.01
+    assert profile.cost(8, 0) > 3.01  # a larger company was not measured yet, and costs more

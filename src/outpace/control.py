@@ -19,6 +19,9 @@ ROW_COST = 0.06
 LEAST_ROW_COST = 0.02
 """What a further row costs at least, whatever noisy clocks say."""
 
+SHARED_ROW_COST = 0.12
+"""The same of a pass that several requests share: beyond a few rows products take their time by the row."""
+
 LONGEST = 15
 """Tokens in a draft at most: the target's kernels are laid out for up to 16 rows."""
 
@@ -140,7 +143,9 @@ class CostProfile:
     """What passes cost on this machine with this model, in plain passes; all that outlives a request.
 
     A pass is compared with what a plain one takes at that time, so neither a growing context nor a machine that does
-    other work for a while distorts the comparison. score: of the target, by rows. draft: of each drafter, by tokens.
+    other work for a while distorts the comparison. score: of the target, by rows of one request. draft: of each
+    drafter, by tokens. Requests that share a pass read their caches apart, so that sixteen rows of one request cost
+    half of what sixteen requests do; shared passes have a curve for each number of requests.
     """
 
     def __init__(self) -> None:
@@ -148,9 +153,12 @@ class CostProfile:
         self.plain_seen = 0
         self.score = CostCurve((1, 1.0), ROW_COST)
         self.draft: dict[str, CostCurve] = {}
+        self._plainly = CostCurve((1, 1.0), SHARED_ROW_COST)  # by requests, of one row each
+        self._shared: dict[int, CostCurve] = {}
+        self._last_shared = 0.0
 
     def record(self) -> dict[str, Any]:
-        """Returns what is known, as JSON has it, but for the drafters' costs: those belong to a pair."""
+        """Returns what is known of one request alone, as JSON has it, but for drafters' costs: those are a pair's."""
         return {"plain_seconds": self.plain_seconds, "score": self.score.record()}
 
     @classmethod
@@ -172,8 +180,37 @@ class CostProfile:
         """Returns the curve of one drafter."""
         return self.draft.setdefault(drafter, CostCurve((0, 0.0), 0.0))
 
+    def cost(self, load: int, drafted: int) -> float:
+        """Returns what a pass costs in which `load` requests have `drafted` rows each beyond their first."""
+        if load == 1:
+            return self.score(1 + drafted)
+        return self._shared_curve(load)(round(load * drafted / _bin_rows(load)))
+
+    def _shared_curve(self, load: int) -> CostCurve:
+        """Returns the curve of passes that so many requests share, by bins of their drafted rows together."""
+        if load not in self._shared:
+            self._shared[load] = CostCurve((0, self._plainly(load)), SHARED_ROW_COST * _bin_rows(load))
+        return self._shared[load]
+
+    def observe_shared(self, load: int, rows: int, score: float, verify: float) -> None:
+        """Learns from a pass of `load` > 1 requests; each of them reports it, and it counts once.
+
+        score: seconds of the pass. verify: what one of the requests took afterwards.
+        """
+        if score == self._last_shared:
+            return
+        self._last_shared = score
+        curve, place = self._shared_curve(load), round(max(0, rows - load) / _bin_rows(load))
+        seconds = score + load * verify
+        self.plain_seconds = self.plain_seconds or seconds / curve(place)
+        if curve.seen(place) > SURE:
+            self._follow(seconds / curve(place), 0.1)
+        curve.observe(place, seconds / self.plain_seconds)
+        if not place:
+            self._plainly.observe(load, seconds / self.plain_seconds)
+
     def observe(self, rows: int, seconds: float) -> None:
-        """Learns from a target's pass, and from it how fast the machine is now."""
+        """Learns from a target's pass for one request, and from it how fast the machine is now."""
         if rows == 1:
             self.plain_seen += 1
             if self.plain_seen <= FIRST_LOOKS:  # the first passes are often slow ones
@@ -190,6 +227,11 @@ class CostProfile:
     def _follow(self, seconds: float, weight: float) -> None:
         now = self.plain_seconds
         self.plain_seconds += weight * (min(max(seconds, 0.5 * now), 2.0 * now) - now)
+
+
+def _bin_rows(load: int) -> int:
+    """Returns how many rows' difference hardly tells two passes of so many requests apart."""
+    return max(1, load // 4)
 
 
 class MeasuredController:
@@ -261,10 +303,10 @@ class MeasuredController:
     def _refresh(self, load: int) -> None:
         """Looks up [LONGEST + 1] what a round costs by draft length, in plain rounds of the same load."""
         self._load = load
-        plain = self._score(load)
+        plain = self._profile.cost(load, 0)
         self._costs = [1.0]
         for d in range(1, LONGEST + 1):
-            score = max(self._score(load * (1 + d)) / plain, 1 + LEAST_ROW_COST * d)
+            score = max(self._profile.cost(load, d) / plain, 1 + LEAST_ROW_COST * d)
             self._costs.append(score if self._self_limiting else score + self._draft(d) / plain)
         self._slopes = convex_slopes(self._costs)
         self._until_refresh = REFRESH
@@ -291,7 +333,10 @@ class MeasuredController:
     def observe(self, step: Step) -> None:
         drafted, accepted, seconds = step.drafted, step.accepted, step.seconds
         rows = seconds.rows or 1 + len(step.draft)
-        self._profile.observe(rows, seconds.score + self._load * seconds.verify)
+        if self._load == 1:
+            self._profile.observe(rows, seconds.score + seconds.verify)
+        else:
+            self._profile.observe_shared(self._load, rows, seconds.score, seconds.verify)
         # A model's first draft also pays for its prefill, which says nothing of later ones.
         if self._asked and self._rounds and not self._self_limiting:
             self._draft.observe(drafted, seconds.draft / self._profile.plain_seconds)

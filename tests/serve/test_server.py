@@ -98,7 +98,9 @@ def test_the_command_serves_and_drains_on_sigterm(embedded_model):
         try:
             line = process.stderr.readline()
             url = line.split()[2].removesuffix("/v1")
-            with httpx.stream("POST", f"{url}/v1/chat/completions", json={**BODY, "stream": True}) as answer:
+            with httpx.stream(
+                "POST", f"{url}/v1/chat/completions", json={**BODY, "stream": True, "max_tokens": 150}, timeout=120
+            ) as answer:
                 lines = answer.iter_lines()
                 next(lines)
                 process.send_signal(signal.SIGTERM)

@@ -40,9 +40,6 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
-_LOOK_SECONDS = 0.05
-"""Between looks at whether the client is still there."""
-
 
 def make_app(service: Service) -> FastAPI:
     """Returns the application; its lifespan starts and drains the scheduler."""
@@ -139,7 +136,7 @@ def _add_completions(app: FastAPI, service: Service) -> None:
         service.check_model(asked.model)
         openings = await service.open_chat(asked)
         reply = Reply(service.name, service.model.text, chat=True, traced=asked.traced, n=len(openings))
-        return await _respond(asked, reply, service.run(openings), request)
+        return await _respond(asked, reply, service.run(openings, bool(asked.stream)), request)
 
     @app.post("/v1/completions", openapi_extra=described(CompletionRequest))
     async def complete(request: Request) -> Response:
@@ -147,7 +144,7 @@ def _add_completions(app: FastAPI, service: Service) -> None:
         service.check_model(asked.model)
         openings = await service.open_text(asked)
         reply = Reply(service.name, service.model.text, chat=False, traced=asked.traced, n=asked.n or 1)
-        return await _respond(asked, reply, service.run(openings), request)
+        return await _respond(asked, reply, service.run(openings, bool(asked.stream)), request)
 
     plain_schema = app.openapi
 
@@ -205,11 +202,10 @@ async def _respond(asked: Sampling, reply: Reply, running: Running, request: Req
 
 
 async def _close_when_gone(request: Request, running: Running) -> None:
-    while not running.ended:
-        if await request.is_disconnected():
-            running.close()
-            return
-        await asyncio.sleep(_LOOK_SECONDS)
+    """Closes what runs when the client has gone; the body was read, so nothing else can come from it."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    running.close()
 
 
 async def _stream(

@@ -260,7 +260,7 @@ class Scheduler:
     def _plain_seconds(self, load: int) -> float:
         """Returns what a plain pass over so many requests takes now, 0 while that is not known."""
         costs = self.model.costs
-        return costs.plain_seconds * costs.score(load)
+        return costs.plain_seconds * costs.cost(load, 0)
 
     def _finish(self, job: Job) -> None:
         generation = _generation(job)

@@ -16,7 +16,7 @@ from outpace.native.machine import available_memory
 from outpace.opening import Opening
 from outpace.result import Result
 from outpace.serve.errors import ApiError
-from outpace.serve.job import DONE, FAILED, Event, Figures, Job
+from outpace.serve.job import CHUNK, DONE, FAILED, PROMPT_READ, Event, Figures, Job
 from outpace.serve.metrics import Metrics
 from outpace.serve.scheduler import Scheduler
 from outpace.serve.schema import ChatRequest, CompletionRequest
@@ -77,9 +77,9 @@ class Service:
         others = [self.model.opening(ids=first.ids, choice=i, **options) for i in range(1, n)]
         return [first, *others]
 
-    def run(self, openings: Sequence[Opening]) -> Running:
+    def run(self, openings: Sequence[Opening], streamed: bool) -> Running:
         """Hands the choices to the scheduler. Raises Busy or ShuttingDown."""
-        return Running(self.scheduler, openings, clock() + self.settings.limits.seconds)
+        return Running(self.scheduler, openings, clock() + self.settings.limits.seconds, streamed)
 
 
 def _affordable_tokens(model: Model, slots: int) -> int:
@@ -93,13 +93,20 @@ def _affordable_tokens(model: Model, slots: int) -> int:
 
 
 class Running:
-    """The choices of one request while they run; iterate for their events, and close whatever happens."""
+    """The choices of one request while they run; iterate for their events, and close whatever happens.
 
-    def __init__(self, scheduler: Scheduler, openings: Sequence[Opening], deadline: float) -> None:
+    streamed: without it there are only events that end a choice: a wake-up a round costs the passes time.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, openings: Sequence[Opening], deadline: float, streamed: bool = True
+    ) -> None:
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
 
         def tell(event: Event) -> None:
+            if not streamed and event.kind in (PROMPT_READ, CHUNK):
+                return
             # The loop is gone when the server has been torn down under us: nobody listens then.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(events.put_nowait, event)
