@@ -12,6 +12,7 @@ import pytest
 from outpace.control import (
     FIRST_LOOKS,
     LAST_GAP,
+    LATE,
     LONGEST,
     CostCurve,
     CostProfile,
@@ -224,11 +225,11 @@ def test_a_shared_pass_is_learned_by_its_own_rows():
     for _ in range(FIRST_LOOKS):
         controller.observe(Step(EMPTY, Verdict((), 0), (0,), None, Timing(score=1.0)))
     controller.budget(4)
-    shared = Timing(score=2.0, verify=0.25, rows=9)  # four requests of one to four rows
+    shared = Timing(score=1.0, verify=0.25, rows=9)  # four requests of one to four rows
     controller.observe(Step(Draft.chain([0, 0]), Verdict((), 0), (0,), None, shared))
     assert profile.score.seen(9) == 0  # nine rows of one request are another thing
     plain = profile.cost(4, 0)
-    assert profile.cost(4, 1) == pytest.approx(plain + (3.0 - plain) * 4 / 5)  # five rows were drafted
+    assert profile.cost(4, 1) == pytest.approx(plain + (2.0 - plain) * 4 / 5)  # five rows were drafted
 
 
 def test_requests_that_share_a_pass_report_it_once():
@@ -238,6 +239,19 @@ def test_requests_that_share_a_pass_report_it_once():
         profile.observe_shared(3, 3, score, 0.0)
         profile.observe_shared(3, 3, score, 0.1)
     assert profile.cost(3, 0) == pytest.approx(2.2)  # the median of 2.0, 8.0, 2.1 and 2.2, the upper of two
+
+
+def test_one_slow_pass_in_company_is_not_believed_and_several_are():
+    profile = CostProfile()
+    profile.observe(1, 1.0)
+    for i in range(30):
+        profile.observe_shared(4, 4, 2.0 + i / 1000, 0.0)
+    profile.observe_shared(4, 8, 50.0, 0.0)
+    assert profile.cost(4, 1) < 3.0
+    for i in range(2 * LATE):
+        profile.observe_shared(4, 8, 9.0 + i / 1000, 0.0)
+        profile.observe_shared(4, 4, 2.0 + i / 1000, 0.0)
+    assert profile.cost(4, 1) / profile.cost(4, 0) > 4
 
 
 def test_what_rows_cost_in_company_does_not_touch_what_they_cost_alone():

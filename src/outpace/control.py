@@ -203,11 +203,15 @@ class CostProfile:
         curve, place = self._shared_curve(load), round(max(0, rows - load) / _bin_rows(load))
         seconds = score + load * verify
         self.plain_seconds = self.plain_seconds or seconds / curve(place)
+        cost = seconds / self.plain_seconds
         if curve.seen(place) > SURE:
             self._follow(seconds / curve(place), 0.1)
-        curve.observe(place, seconds / self.plain_seconds)
+        elif place:
+            # Who believed one slow pass would draft no more, and not learn that it was an exception.
+            cost = min(cost, curve(0) + 1.5 * SHARED_ROW_COST * _bin_rows(load) * place)
+        curve.observe(place, cost)
         if not place:
-            self._plainly.observe(load, seconds / self.plain_seconds)
+            self._plainly.observe(load, cost)
 
     def observe(self, rows: int, seconds: float) -> None:
         """Learns from a target's pass for one request, and from it how fast the machine is now."""
