@@ -12,6 +12,7 @@ import outpace
 from gguf_writer import Tiny, tiny_model
 from outpace import models
 from outpace.errors import OutpaceError
+from outpace.models.store import search_folders
 
 # The same examples in every run, and no verdict by the clock: the machine may be busy.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -56,6 +57,15 @@ def real_draft() -> Path:
 def gemma3() -> Path:
     """A real Gemma 3, of windows and a SentencePiece vocabulary."""
     return _cached("gemma3-270m")
+
+
+@pytest.fixture(scope="session")
+def whisper_base() -> Path:
+    """Whisper base as a folder of transformers, `whisper-base` in one of the folders that OUTPACE_MODELS names."""
+    for folder in search_folders():
+        if (folder / "whisper-base" / "model.safetensors").is_file():
+            return folder / "whisper-base"
+    pytest.skip("no folder whisper-base where OUTPACE_MODELS says")
 
 
 @pytest.fixture(scope="session")
