@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import outpace
+from outpace import models
 from outpace.api import Model
 from outpace.audit.breaking import OneShort, SwapsRows
 from outpace.audit.model import QUICK, audit_model
@@ -39,6 +42,16 @@ def test_every_drafter_holds_and_every_mutant_dies(tiny, tiny_llama):
         covered = any(each.startswith(name) for each in seen)
         left_out = any(f"({name})" in line for line in report.not_covered)
         assert name == "none" or covered or left_out
+
+
+def test_the_torch_engine_holds_and_every_mutant_dies(tiny_llama, tmp_path):
+    pytest.importorskip("transformers", reason="needs the extra 'torch'")
+    folder = models.export(tiny_llama, tmp_path / "tiny", "float32")
+    with outpace.load(folder, engine="torch", device="cpu", threads=1, context=256) as model:
+        report = audit_model(model, extent=replace(QUICK, threads=()), wanted=["ngram", "model"])
+    assert report.faults == ()
+    assert len(report.controls) >= LEAST
+    assert not [line for line in report.not_covered if line.startswith("cache")]
 
 
 def test_a_build_with_a_fault_fails(tiny):

@@ -16,6 +16,9 @@ from outpace.audit.watched import WatchedTarget
 from outpace.sampling import Sampler
 from outpace.types import EMPTY, Budget, Draft, Prompt
 
+ROUNDING = 0.05
+"""Share of a row's range by which a logit may be off on an engine that does not promise bits."""
+
 PENALISED: Wanted = SAMPLED | {"repetition_penalty": 1.2, "frequency_penalty": 0.5}
 
 
@@ -50,8 +53,12 @@ def cache_length(subject: Subject, way: Way) -> Finding:
 
 
 def cache_content(subject: Subject, way: Way) -> Finding:
-    """Every few rounds, the row after the last committed token is the one that a fresh session scores."""
+    """Every few rounds, the row after the last committed token is the one that a fresh session scores.
+
+    To the bit where the engine promises it; elsewhere within what rounding may do, which one wrong token exceeds.
+    """
     target = subject.model.target
+    allowed = 0.0 if target.bit_exact else ROUNDING
     compared, largest = 0, 0.0
     for number, question in enumerate(subject.questions[:2]):
         for turn, (request, step) in enumerate(subject.steps(question, way, SAMPLED)):
@@ -59,19 +66,17 @@ def cache_content(subject: Subject, way: Way) -> Finding:
                 continue
             one = request.round
             [kept] = target.score_many([(one.session, EMPTY)])
-            row = np.array(kept.logits[0])
+            row = np.array(kept.logits[0], np.float64)
             fresh, _ = target.open(Prompt(tuple(one.committed)))
             [anew] = target.score_many([(fresh, EMPTY)])
             off = float(np.abs(row - np.asarray(anew.logits[0])).max())
             fresh.close()
             compared, largest = compared + 1, max(largest, off)
-            if off > 0 and target.bit_exact:
+            if off > allowed * float(np.ptp(row)):
                 return Finding(False, f"prompt {number}, round {turn}: a logit is off by {off:.3g}")
-    if not target.bit_exact:
-        raise NotCovered(
-            f"the engine does not promise bits; the largest difference of {compared} rows is {largest:.3g}"
-        )
-    return Finding(True, f"{compared} rows equal to the bit")
+    if target.bit_exact:
+        return Finding(True, f"{compared} rows equal to the bit")
+    return Finding(True, f"{compared} rows, no logit off by more than {largest:.2g}")
 
 
 def fresh_tasks(subject: Subject, drafter: str, lengths: Sequence[int]) -> Iterator[Task]:

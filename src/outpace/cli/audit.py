@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outpace.cli import console, options
-from outpace.cli.loading import load_model
+from outpace.cli.loading import EngineChoice, load_model
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,6 +79,9 @@ def model(
     draft: DraftModel = None,
     minutes: Minutes = None,
     quick: Quick = False,
+    engine: options.Engine = "auto",
+    device: options.Device = None,
+    dtype: options.Dtype = None,
     threads: options.Threads = None,
     html: Html = None,
     as_json: options.Json = False,
@@ -95,10 +98,11 @@ def model(
 
     time = Minutes(minutes)
     _ready(html)
-    with _loaded(target, draft, threads) as loaded:
+    run_on = EngineChoice(engine, engine, device=device, dtype=dtype)
+    with _loaded(target, draft, threads, run_on) as loaded:
         report = audit_model(
             loaded,
-            reload=lambda count: _loaded(target, draft, count),
+            reload=lambda count: _loaded(target, draft, count, run_on),
             wanted=drafter or (),
             minutes=time,
             extent=QUICK if quick else None,
@@ -113,6 +117,9 @@ def law(
     draft: DraftModel = None,
     minutes: Minutes = None,
     quick: Quick = False,
+    engine: options.Engine = "auto",
+    device: options.Device = None,
+    dtype: options.Dtype = None,
     threads: options.Threads = None,
     html: Html = None,
     as_json: options.Json = False,
@@ -129,7 +136,8 @@ def law(
 
     time = Minutes(minutes)
     _ready(html)
-    with _loaded(target, draft, threads) as loaded:
+    run_on = EngineChoice(engine, engine, device=device, dtype=dtype)
+    with _loaded(target, draft, threads, run_on) as loaded:
         report = audit_law(
             loaded,
             wanted=drafter or (),
@@ -215,8 +223,8 @@ def _fields(record: str | None, reference: str | None) -> dict[str, object]:
     return fields
 
 
-def _loaded(target: str, draft: str | None, threads: int | None) -> Model:
-    return load_model(target, draft=draft, threads=threads, context=CONTEXT)
+def _loaded(target: str, draft: str | None, threads: int | None, run_on: EngineChoice) -> Model:
+    return load_model(target, draft=draft, threads=threads, context=CONTEXT, engine=run_on)
 
 
 def _ready(html: str | None) -> None:
