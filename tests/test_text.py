@@ -99,15 +99,6 @@ def test_texts_beyond_all_contexts_are_refused(text: Text) -> None:
         text.encode(" " * ((8 << 20) + 1), special=False)
 
 
-def test_pattern_that_we_do_not_know_is_refused(tmp_path: Path) -> None:
-    folder = tiny_folder(tmp_path / "hf")
-    described = tokenizer_json()
-    described["pre_tokenizer"]["pretokenizers"].append({"type": "Split", "pattern": {"Regex": "(a+)+$"}})
-    (folder / "tokenizer.json").write_text(json.dumps(described))
-    with pytest.raises(Unsupported, match=r"pattern '\(a\+\)\+\$' is not one that we know"):
-        Text.from_weights(open_safetensors(folder))
-
-
 def test_half_a_surrogate_pair_is_refused(text: Text) -> None:
     with pytest.raises(UsageError, match="half of a surrogate pair at character 2"):
         text.encode("ab\ud800", special=False)

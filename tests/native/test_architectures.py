@@ -10,7 +10,7 @@ import pytest
 from safetensors_writer import safetensors_bytes, tiny_folder, tiny_hf_tensors
 
 from gguf_writer import ARCHITECTURES, Tensor, tiny_metadata, tiny_model, tiny_tensors, write_gguf
-from outpace.errors import BadModelFile, Unsupported
+from outpace.errors import BadModelFile
 from outpace.native.gguf import open_gguf
 from outpace.native.reference import ReferenceModel
 from outpace.native.safetensors import open_safetensors
@@ -131,11 +131,3 @@ def test_fused_tensors_of_a_wrong_size_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadModelFile) as refusal:
         open_gguf(path)
     assert str(refusal.value) == f"{path}: the tensor 'blk.0.ffn_up.weight' has 192 rows, the model needs 95 + 95"
-
-
-def test_a_vision_part_is_refused_with_what_works(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported) as refusal:
-        open_safetensors(tiny_folder(tmp_path / "folder", ARCHITECTURES["gemma3"], model_type="gemma3"))
-    assert str(refusal.value).endswith(
-        "gemma3 with a vision part is not supported; its text part alone (gemma3_text) is, or a GGUF file"
-    )

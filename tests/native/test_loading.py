@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gguf_writer import NO_MAMBA, Tiny, tiny_model
-from outpace.errors import ModelNotFound, TooLarge, Unsupported, UsageError
+from gguf_writer import Tiny, tiny_model
+from outpace.errors import ModelNotFound, UsageError
 from outpace.native.gguf import open_gguf
 from outpace.types import EMPTY, Prompt
 
@@ -78,35 +78,6 @@ def test_wrong_threads_and_kernels_are_refused(tiny_llama: Path) -> None:
             load_native(tiny_llama, threads=threads)
     with pytest.raises(UsageError, match=r"portable.*got abacus"):
         load_native(tiny_llama, kernel="abacus")
-
-
-def test_a_model_that_does_not_fit_is_refused_with_the_figures(
-    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loading, "available_memory", lambda: 1000)
-    with pytest.raises(TooLarge, match=r"llama.gguf needs \d+ MB \(.*weights.*cache.*scratch\).* 0 MB are available"):
-        load_native(tiny_llama)
-
-
-def test_an_unsupported_type_is_named_with_one_that_works(tiny_llama: Path) -> None:
-    file = changed(tiny_llama)
-    file.tensors["blk.1.ffn_up.weight"] = replace(file.tensors["blk.1.ffn_up.weight"], format="IQ2_S")
-    with pytest.raises(Unsupported, match=r"'blk.1.ffn_up.weight' is stored as IQ2_S; F32, .*Q4_K_M.*would work"):
-        load_native(file)
-
-
-def test_what_the_engine_cannot_run_is_refused(tiny_llama: Path) -> None:
-    with pytest.raises(Unsupported, match="head size must be a multiple of 16"):
-        load_native(changed(tiny_llama, head_dim=24))
-    with pytest.raises(
-        Unsupported,
-        match=NO_MAMBA,
-    ):
-        load_native(changed(tiny_llama, architecture="mamba"))
-    file = changed(tiny_llama)
-    file.tensors["blk.0.attn_q.weight"] = replace(file.tensors["blk.0.attn_q.weight"], format="Q4_K")
-    with pytest.raises(Unsupported, match="64 columns, Q4_K needs a multiple of 256"):
-        load_native(file)
 
 
 def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
