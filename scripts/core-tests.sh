@@ -19,7 +19,7 @@ run address "address,undefined" RelWithDebInfo
 run thread "thread" RelWithDebInfo threads model
 
 echo "damaged weights (address, undefined)"
-build/core-address/outpace_fuzz 1000 1 csrc/fuzz/corpus/*
+ASAN_OPTIONS=quarantine_size_mb=16 build/core-address/outpace_fuzz 20000 1 csrc/fuzz/corpus/*
 
 # A function that the linker merges with one of the same name must not come from a file compiled for newer processors.
 weak=$(nm -A $(find build/core-plain -path "*/kernels/*/*.o" -not -path "*portable*") | grep -E " [WV] " | grep -v "DW.ref" || true)

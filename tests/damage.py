@@ -1,4 +1,4 @@
-"""Damaged model files: faults where headers are, and the whole of a model's reading to meet them."""
+"""Damaged model files: faults where headers are, and all that a model's bytes go through to meet them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import struct
 from contextlib import closing
 from pathlib import Path
 
-from outpace.errors import BadModelFile, ModelNotFound, Unsupported
+from outpace.errors import BadModelFile, ModelNotFound, TooLarge, Unsupported
 from outpace.native.gguf import open_gguf
 from outpace.native.safetensors import open_safetensors
+from outpace.native.weights import WeightFile
 from outpace.text import Text
+from outpace.types import Draft, Prompt
+
+try:
+    from outpace.native.loading import load_native
+except ImportError:  # the engine is not built: files are read all the same
+    load_native = None  # type: ignore[assignment]
 
 EXTREMES = [
     0,
@@ -54,13 +61,25 @@ def damage(rng: random.Random, data: bytes, header: int) -> bytes:
 
 
 def use(path: Path) -> str:
-    """Opens a model and reads all of it; returns the refusal, or nothing."""
+    """Opens a model, reads all of it, loads it and scores a draft; returns the refusal, or nothing."""
     try:
         with closing(open_safetensors(path) if path.is_dir() else open_gguf(path)) as file:
             for name, tensor in file.tensors.items():
                 assert file.read(name, 0, tensor.rows).nbytes == tensor.nbytes
             text = Text.from_weights(file)
             text.decode(text.encode("the cat <|im_end|> 12", special=True))
-    except (BadModelFile, Unsupported, ModelNotFound) as error:
+            if load_native is not None:
+                _score(file)
+    except (BadModelFile, Unsupported, ModelNotFound, TooLarge) as error:
         return str(error)
     return ""
+
+
+def _score(file: WeightFile) -> None:
+    target = load_native(file, threads=1, context=min(8, file.config.context_length))
+    session, _ = target.open(Prompt((0, file.config.vocab_size - 1)[: target.max_length]))
+    try:
+        if target.max_length > 4:
+            target.score_many([(session, Draft.chain((1, 0)))])
+    finally:
+        session.close()

@@ -205,4 +205,5 @@ def _vector(file: WeightFile, info: TensorInfo) -> NDArray[np.float32]:
     if info.format == "BF16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
     offset = file.config.norm_offset if info.name.endswith("norm.weight") else 0.0
-    return np.ascontiguousarray(values, np.float32) + np.float32(offset)
+    with np.errstate(invalid="ignore"):  # what a file holds may be no number
+        return np.ascontiguousarray(values, np.float32) + np.float32(offset)
