@@ -3,10 +3,10 @@
     python scripts/fuzz_readers.py [--count N] [--seed S] [--jobs J]
 
 Every input is a function of its number: a failure names it, and `--seed N --count 1` shows it again. Each must end
-in one of outpace's own errors or be read to its end, loaded and used, within two seconds of processor time, and reading
-may not take more than four times its size (and a megabyte for Python's own objects). Anything else ends the run with
-status 1. With a module built under sanitizers (OUTPACE_SANITIZE) what the engine does is checked, too; Python has to be
-started with their library in LD_PRELOAD.
+in one of outpace's own errors or be read to its end, loaded and used, within two seconds of processor time, and may
+not take more than four times its size (and a megabyte for Python's own objects). Anything else ends the run with
+status 1. With a module built under sanitizers (OUTPACE_SANITIZE) what the engine does is checked, too; Python
+then has to be started with their library in LD_PRELOAD.
 """
 
 from __future__ import annotations
