@@ -93,6 +93,16 @@ class TableTarget:
         self.open_sessions += 1
         return TableSession(self, prompt.ids), Context()
 
+    def early_exit(self) -> TableTarget:
+        """Returns what the last token alone says."""
+        return TableTarget(self.vocab_size, order=1, seed=self._seed)
+
+    def at_fewer_bits(self) -> TableTarget:
+        """Returns the same law, rounded."""
+        rounded = TableTarget(self.vocab_size, logits=lambda path: np.round(self.logits(path)))
+        rounded._order = self._order
+        return rounded
+
     def score_many(self, work: Sequence[tuple[TargetSession, Draft]]) -> list[Scores]:
         self.passes += 1
         return [session._score(draft) for session, draft in work]  # type: ignore[attr-defined]

@@ -52,6 +52,7 @@ def load(
     dtype: str | None = None,
     trust_remote_code: bool = False,
     pack: str | None = None,
+    exit_layer: int | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Returns the model, ready to generate.
@@ -64,6 +65,7 @@ def load(
     device "cpu", "cuda" or "cuda:N", None = a GPU where there is one; dtype "float32", "bfloat16" or "float16",
     None = as stored; trust_remote_code runs code that comes with the model. pack, of the target on the native engine:
     "q4" or "q8" rounds weights in F32, F16 or BF16 to 4.5 or 8.5 bits each, and the model's name says so.
+    exit_layer, of the target on the native engine: how many layers the drafter early_exit runs; None = a quarter.
     store: a file of earlier texts to draft from; finished requests join it, and closing the model writes it.
     Raises ModelNotFound, ModelError (VocabularyMismatch when the draft's tokens are not the target's) or UsageError.
     """
@@ -74,9 +76,9 @@ def load(
     settings = {name: value for name, value in given.items() if value}
     if settings and engine == draft_engine == "native":
         raise UsageError(f"{next(iter(settings))} is for engine 'torch', got engine 'native': leave one of them out")
-    if pack is not None and engine != "native":
-        raise UsageError(f"pack is for engine 'native', got engine {engine!r}: leave one of them out")
-    held = {} if pack is None else {"pack": pack}
+    held = {name: value for name, value in (("pack", pack), ("exit_layer", exit_layer)) if value is not None}
+    if held and engine != "native":
+        raise UsageError(f"{next(iter(held))} is for engine 'native', got engine {engine!r}: leave one of them out")
     scorer, text = _load(target, engine, threads, context, held if engine == "native" else settings)
     stores = Stores.of(text.vocabulary, scorer.vocab_size, None if store is None else Path(store))
     if draft is None:

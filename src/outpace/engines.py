@@ -12,12 +12,18 @@ from outpace.types import Target
 
 
 def load_native(
-    path: Path, threads: int | None, context: int | None, *, clip: bool = False, pack: str | None = None
+    path: Path,
+    threads: int | None,
+    context: int | None,
+    *,
+    clip: bool = False,
+    pack: str | None = None,
+    exit_layer: int | None = None,
 ) -> tuple[Target, Text]:
     """Returns the model on the C++ engine. Raises OutpaceError where that was not built, ModelError, UsageError.
 
     clip: a context beyond what the model was made for is cut to that, instead of refused. pack: "q4" or "q8" rounds
-    weights that are not quantised.
+    weights that are not quantised. exit_layer: after how many layers the drafter early_exit ends.
     """
     try:
         from outpace.native import loading
@@ -30,7 +36,8 @@ def load_native(
         text = Text.from_weights(file)
         if clip and context is not None:
             context = min(context, file.config.context_length)
-        return loading.load_native(file, threads=threads, context=context, pack=pack), text
+        target = loading.load_native(file, threads=threads, context=context, pack=pack, exit_layer=exit_layer)
+        return target, text
 
 
 def load_torch(

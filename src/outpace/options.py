@@ -150,7 +150,7 @@ def plan(
         problems.found += _misfits(target, drafter, options.prediction is not None)
     grammar = problems.attempt(lambda: _grammar(options, compile_grammar))
     chains = not (rule is not None and rule.verifies_trees and target.scores_trees)
-    controller = problems.attempt(lambda: _controller(options, name, drafter, profile, chains))
+    controller = problems.attempt(lambda: _controller(options, name, drafter, target, profile, chains))
     if problems.found or not (params and adjustments and rule and drafter and controller):
         raise UsageError("; ".join(problems.found))
     fixed = options.draft_length is not None or name == "none"
@@ -230,13 +230,15 @@ def _choice(options: Options, draft: Target | None) -> tuple[str, str]:
 
 
 def _controller(
-    options: Options, name: str, drafter: Drafter | None, profile: CostProfile, chains: bool
+    options: Options, name: str, drafter: Drafter | None, target: Target, profile: CostProfile, chains: bool
 ) -> Controller:
     if options.draft_length is not None:
         return FixedController(options.draft_length, chains=chains)
     if name == "none" or drafter is None:
         return FixedController(0)
     patience = MODEL_PATIENCE if drafter.weight_bytes else FREE_PATIENCE
+    if drafter.weight_bytes and target.weight_bytes and profile.plain_seconds and name not in profile.draft:
+        profile.expect_drafts(name, profile.plain_seconds * drafter.weight_bytes / target.weight_bytes)
     return MeasuredController(
         profile,
         name,

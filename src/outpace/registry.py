@@ -6,14 +6,14 @@ mine = "my_package:make_drafter"            # a callable (target, draft) -> Draf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from outpace.errors import UsageError
+from outpace.errors import OutpaceError, UsageError
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ DRAFTERS = Registry(
         "ngram": "outpace.drafters.ngram:make",
         "suffix": "outpace.drafters.suffix:make",
         "model": "outpace.drafters.model:make",
+        "early_exit": "outpace.drafters.model:make_early_exit",
+        "quantized": "outpace.drafters.model:make_quantized",
         "unigram": "outpace.drafters.bigram:make_unigram",
         "bigram": "outpace.drafters.bigram:make",
         "translate": "outpace.drafters.translate:make",
@@ -89,3 +91,23 @@ ENGINES = Registry(
 
 `clip` cuts a context to what the model can do. Settings (device, dtype, trust_remote_code) come when given.
 """
+
+
+def usable_drafters(target: Any, draft: Any = None, wanted: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
+    """Returns the drafters that can draft for the target, "none" excepted, and why each other one cannot.
+
+    draft: a draft model, or None. wanted: names to keep; all when empty. Raises UsageError for an unknown one.
+    """
+    usable: list[str] = []
+    absent: dict[str, str] = {}
+    for name in wanted or DRAFTERS.names():
+        if name == "none":
+            continue
+        make = DRAFTERS.get(name)
+        try:
+            make(target, draft)
+        except (OutpaceError, ImportError) as error:
+            absent[name] = str(error)
+        else:
+            usable.append(name)
+    return usable, absent

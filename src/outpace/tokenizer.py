@@ -283,6 +283,9 @@ def json_of(model: TokenModel) -> dict[str, Any]:
             step["pattern"]["Regex"] = _SPELLED[pattern]
     described["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     vocabulary = model.vocabulary
+    entries = described["model"]["vocab"].items()
+    # Padding of the embedding is no token: another model of the family is padded otherwise.
+    described["model"]["vocab"] = {token: id for token, id in entries if vocabulary.kinds[id] != Kind.UNUSED}
     added = [(id, False) for id in vocabulary.of_kind(Kind.USER_DEFINED)]
     added += [(id, True) for kind in (Kind.CONTROL, Kind.UNKNOWN) for id in vocabulary.of_kind(kind)]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}

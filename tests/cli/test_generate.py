@@ -141,7 +141,8 @@ def test_a_stop_string_ends_the_text(run: Run) -> None:
         ),
         (
             ["--draft", "x", "--drafter", "ngram"],
-            "--draft MODEL is for the drafter 'model', got --drafter ngram: leave one of them out",
+            "--draft MODEL is for the drafters 'model', 'mixture' and 'translate', got --drafter ngram: "
+            "leave one of them out",
         ),
         (
             ["--drafter", "model"],

@@ -15,6 +15,7 @@ from outpace.models.exporting import bfloat16
 from outpace.native.gguf import open_gguf
 from outpace.native.safetensors import open_safetensors
 from outpace.text import Text
+from outpace.vocabulary import Kind, compare
 
 QUESTION = "Say <|im_start|> 12 times, über alles."
 
@@ -107,3 +108,12 @@ def test_the_config_says_what_the_file_is(folder):
     config = json.loads((folder / "config.json").read_text())
     assert config["model_type"] == folder.name.split("-")[0]
     assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"]
+
+
+def test_padding_is_no_token_of_the_folder(tmp_path):
+    padded = tiny_model(tmp_path / "padded.gguf", Tiny("qwen2", vocab_size=352, tied=False))
+    folder = models.export(padded, tmp_path / "folder", "float32")
+    written = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    here, there = (Text.from_weights(file).vocabulary for file in (open_gguf(padded), open_safetensors(folder)))
+    assert len(written) == len(here) - len(here.of_kind(Kind.UNUSED)) < 352
+    assert compare(there, here).verdict == "same"

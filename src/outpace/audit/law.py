@@ -19,12 +19,11 @@ from outpace.audit.prompts import TEXTS
 from outpace.audit.recorded import Recorded
 from outpace.audit.report import Control, Finding, Minutes, Progress, Report, Task, perform, try_controls
 from outpace.audit.statistics import fit, texts_to_see
-from outpace.audit.subject import drafters
 from outpace.audit.texts import lossless_rules
 from outpace.control import FixedController
 from outpace.drafters.model import ModelDrafter
 from outpace.processors import Adjustments
-from outpace.registry import DRAFTERS, RULES
+from outpace.registry import DRAFTERS, RULES, usable_drafters
 from outpace.sampling import SamplingParams
 from outpace.types import Drafter, Target
 
@@ -197,7 +196,7 @@ def audit_law(
     if model.draft is None:
         model = Model(model.target, model.text, model.target, load_seconds=model.load_seconds)
     laws = Laws(model, extent)
-    usable, absent = drafters(model, wanted)
+    usable, absent = usable_drafters(model.target, model.draft, wanted)
     made = {name: DRAFTERS.get(name)(model.target, model.draft) for name in usable}
     cases = [*_cases(laws, made)]
     level = TOTAL_LEVEL / len(cases)

@@ -13,8 +13,9 @@ from outpace.audit.perturbed import Perturbed
 from outpace.audit.prompts import PROMPTS
 from outpace.audit.report import Finding, Minutes, NotCovered, Progress, Report, Task, perform, try_controls
 from outpace.audit.states import cache_tasks, fresh_tasks, self_draft_tasks
-from outpace.audit.subject import Subject, drafters
+from outpace.audit.subject import Subject
 from outpace.audit.texts import BATCHES, LENGTHS, batch_tasks, ending_tasks, text_tasks, thread_tasks
+from outpace.registry import usable_drafters
 from outpace.types import Target
 
 UNTESTED = (
@@ -61,7 +62,7 @@ def audit_model(
     if itself:
         model = Model(model.target, model.text, model.target, load_seconds=model.load_seconds)
     subject = Subject(model, reload, extent.questions, extent.max_tokens)
-    usable, absent = drafters(model, wanted)
+    usable, absent = usable_drafters(model.target, model.draft, wanted)
     weaker = Perturbed(model.target, 2.0)
     broken = try_controls(controls(subject, weaker), progress)
     tasks = [*_drafter_tasks(subject, usable, weaker if itself else None, extent)]

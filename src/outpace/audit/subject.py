@@ -9,9 +9,7 @@ from typing import Any, TypeAlias
 from outpace.api import Model
 from outpace.audit.prompts import PROMPTS
 from outpace.audit.report import NotCovered
-from outpace.errors import OutpaceError
 from outpace.generation import Generation
-from outpace.registry import DRAFTERS
 from outpace.result import Result
 from outpace.types import Step, Target
 
@@ -103,26 +101,6 @@ class Subject:
         """Returns the same with other parts; plain texts are still this one's."""
         model = Model(target or self.model.target, self.model.text, draft or self.model.draft)
         return replace(self, model=model, change=change, truth=self.truth or self)
-
-
-def drafters(model: Model, wanted: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
-    """Returns the registered drafters that draft for this model, and those that cannot, with the reason.
-
-    wanted: names to keep; all when empty. One that is not registered raises UsageError.
-    """
-    usable: list[str] = []
-    absent: dict[str, str] = {}
-    for name in wanted or DRAFTERS.names():
-        if name == PLAIN.drafter:
-            continue
-        make = DRAFTERS.get(name)
-        try:
-            make(model.target, model.draft)
-        except (OutpaceError, ImportError) as error:
-            absent[name] = str(error)
-        else:
-            usable.append(name)
-    return usable, absent
 
 
 def text_of(result: Result) -> Text:

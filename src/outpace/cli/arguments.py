@@ -47,8 +47,11 @@ def chosen_drafter(drafter: str, draft: str | None, draft_length: int | None, no
         if given:
             raise UsageError(f"--no-speculation and {given[0]} contradict each other: leave one of them out")
         return "none"
-    if draft is not None and drafter not in ("auto", "model"):
-        raise UsageError(f"--draft MODEL is for the drafter 'model', got --drafter {drafter}: leave one of them out")
+    if draft is not None and drafter not in ("auto", "model", "mixture", "translate"):
+        raise UsageError(
+            f"--draft MODEL is for the drafters 'model', 'mixture' and 'translate', got --drafter {drafter}: "
+            "leave one of them out"
+        )
     if drafter == "model" and draft is None:
         raise UsageError("--drafter model needs a draft model: --draft MODEL (outpace models drafts lists some)")
     return drafter

@@ -99,18 +99,20 @@ def drafters(
     Runs are interleaved; a prompt's time is the median of its repeats, an interval is a bootstrap over prompts.
     """
     from outpace.bench.drafters import measure, read_prompts
-    from outpace.registry import DRAFTERS
+    from outpace.registry import usable_drafters
 
     if repeats < 1:
         raise UsageError(f"repeats must be at least 1, got {repeats}")
     asked = read_prompts(prompts, per_task)
-    names = drafter or [name for name in DRAFTERS.own if draft is not None or name not in ("model", "mixture")]
     with load_model(model, draft=draft, threads=threads, context=None, store=store) as loaded:
         progress = console.progress("measuring")
+        usable, _ = usable_drafters(loaded.target, loaded.draft)
+        if loaded.draft is None:
+            usable.remove("mixture")  # of suffixes alone, which are there already
         report = measure(
             loaded,
             asked,
-            names,
+            drafter or usable,
             temperature=temperature,
             max_tokens=max_tokens,
             repeats=repeats,

@@ -102,6 +102,7 @@ def generate(
     device: options.Device = None,
     dtype: options.Dtype = None,
     pack: options.Pack = None,
+    exit_layer: options.ExitLayer = None,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Answer a prompt.
@@ -141,7 +142,7 @@ def generate(
     show.check_choices(n, logprobs)
     request = Request(read_prompt(prompt) if audio is None else "", settings, audio)
     request.check(prompt)
-    run_on = EngineChoice(engine, draft_engine, translate, device, dtype, trust_remote_code, pack)
+    run_on = EngineChoice(engine, draft_engine, translate, device, dtype, trust_remote_code, pack, exit_layer)
     loaded = load_model(model, draft=draft, threads=threads, context=context, engine=run_on, store=store)
     with loaded:
         if compare:

@@ -22,6 +22,7 @@ class EngineChoice:
     dtype: str | None = None
     trust_remote_code: bool = False
     pack: str | None = None
+    exit_layer: int | None = None
 
     @property
     def given(self) -> dict[str, Any]:

@@ -110,6 +110,16 @@ Pack: TypeAlias = Annotated[
         help="Of engine native: q4 or q8, to round weights in F32, F16 or BF16.",
     ),
 ]
+ExitLayer: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--exit-layer",
+        metavar="N",
+        rich_help_panel=SPECULATION,
+        show_default="a quarter of them",
+        help="Of --drafter early_exit on engine native: how many layers of the model draft.",
+    ),
+]
 TrustRemoteCode: TypeAlias = Annotated[
     bool,
     typer.Option(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Protocol, cast, runtime_checkable
 
 from array_api_compat import array_namespace, device
 
@@ -128,8 +128,8 @@ class ModelDrafter:
     self_limiting = False
     taps: tuple[int, ...] = ()
 
-    def __init__(self, model: Target, vocab_size: int) -> None:
-        self.name = "model"
+    def __init__(self, model: Target, vocab_size: int, name: str = "model") -> None:
+        self.name = name
         self.model = model
         self.vocab_size = vocab_size
         self.weight_bytes = model.weight_bytes
@@ -180,3 +180,40 @@ def make(target: Target, draft: Target | None = None) -> Drafter:
     if draft is None:
         raise UsageError("drafter 'model' needs a draft model: name one with draft=... (--draft on the command line)")
     return ModelDrafter(draft, target.vocab_size)
+
+
+@runtime_checkable
+class Reducible(Protocol):
+    """A target that can stand beside itself at less cost, as its own draft."""
+
+    def early_exit(self) -> Target:
+        """Returns its first layers with its own output matrix."""
+        ...
+
+    def at_fewer_bits(self) -> Target:
+        """Returns it with rounded weights. Raises UsageError where they are as small already."""
+        ...
+
+
+def make_early_exit(target: Target, draft: Target | None = None) -> Drafter:
+    """Returns a drafter that stops after the target's first layers (LayerSkip, arXiv 2404.16710).
+
+    It has keys and values of its own. To go on from its last layer would save no reading: the last guess has passed
+    no layer when it is scored, and the pass that takes it through the first layers reads all their weights again.
+    """
+    return ModelDrafter(_reducible(target, "early_exit").early_exit(), target.vocab_size, "early_exit")
+
+
+def make_quantized(target: Target, draft: Target | None = None) -> Drafter:
+    """Returns a drafter that is the target with its weights at 4.5 bits (as ML-SpecQD, arXiv 2503.13565)."""
+    try:
+        packed = _reducible(target, "quantized").at_fewer_bits()
+    except UsageError as error:
+        raise UsageError(f"drafter 'quantized' needs a target of larger weights: {error}") from None
+    return ModelDrafter(packed, target.vocab_size, "quantized")
+
+
+def _reducible(target: Target, drafter: str) -> Reducible:
+    if not isinstance(target, Reducible):
+        raise UsageError(f"drafter {drafter!r} needs a target on engine 'native', got {target.engine!r}")
+    return target

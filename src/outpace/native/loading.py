@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,10 +18,10 @@ from outpace.native.architecture import expected_tensors
 from outpace.native.architectures import ARCHITECTURES, SUPPORTED
 from outpace.native.gguf import open_gguf
 from outpace.native.machine import available_memory, usable_cores
-from outpace.native.packing import held_formats, rounded
+from outpace.native.packing import DRAFT_PACK, held_formats, rounded
 from outpace.native.safetensors import open_safetensors
 from outpace.native.weights import ModelConfig, TensorInfo, WeightFile
-from outpace.targets.native import NativeTarget
+from outpace.targets.native import NativeTarget, Reductions
 
 DEFAULT_CONTEXT = 8192
 """Positions of a context when nobody asks for another number and the model was trained for at least as many."""
@@ -40,20 +41,23 @@ def load_native(
     context: int | None = None,
     kernel: str | None = None,
     pack: str | None = None,
+    exit_layer: int | None = None,
 ) -> NativeTarget:
     """Returns the model of a file, packed and ready.
 
     source: a GGUF file, a folder with safetensors and config.json, or an opened file, which stays open. threads: of
     every pass, by default one a core. context: positions that a session may hold, by default those that the model was
     trained for, at most 8,192. kernel: one of `outpace doctor`'s instruction sets, by default the best. pack: "q4" or
-    "q8" rounds weights in F32, F16 or BF16 to 4.5 or 8.5 bits; the name of the target says so.
+    "q8" rounds weights in F32, F16 or BF16 to 4.5 or 8.5 bits; the name of the target says so. exit_layer: after how
+    many layers an early exit is, in [1, layers - 1], by default a quarter of them.
 
     Raises ModelNotFound, BadModelFile, Unsupported, TooLarge (before anything is read, with the figures), UsageError.
     """
+    wanted = Wanted(threads, context, kernel, pack, exit_layer)
     if isinstance(source, (str, Path)):
         with closing(open_weights(Path(source))) as file:
-            return _load(file, threads, context, kernel, pack)
-    return _load(source, threads, context, kernel, pack)
+            return _load(file, wanted)
+    return _load(source, wanted)
 
 
 def open_weights(path: Path) -> WeightFile:
@@ -61,24 +65,51 @@ def open_weights(path: Path) -> WeightFile:
     return open_safetensors(path) if path.is_dir() else open_gguf(path)
 
 
-def _load(
-    file: WeightFile, threads: int | None, context: int | None, kernel: str | None, pack: str | None
-) -> NativeTarget:
-    config = file.config
-    threads = usable_cores() if threads is None else threads
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a file is to be loaded, as `load_native` takes it."""
+
+    threads: int | None
+    context: int | None
+    kernel: str | None
+    pack: str | None
+    exit_layer: int | None
+
+
+def _load(file: WeightFile, wanted: Wanted) -> NativeTarget:
+    config, pack = file.config, wanted.pack
+    threads = usable_cores() if wanted.threads is None else wanted.threads
     if not 1 <= threads <= 1024:
         raise UsageError(f"threads must be in [1, 1024], got {threads}")
-    context = chosen_context(config, context)
+    context = chosen_context(config, wanted.context)
+    if wanted.exit_layer is not None and not 1 <= wanted.exit_layer < config.layers:
+        raise UsageError(
+            f"exit_layer must be in [1, {config.layers - 1}] of {config.layers} layers, got {wanted.exit_layer}"
+        )
     check_supported(file)
     formats = held_formats(file, pack)
     check_memory(file, context, formats)
     try:
-        _native.chosen_kernel(kernel or "")
+        _native.chosen_kernel(wanted.kernel or "")
     except ValueError as error:
         raise UsageError(str(error)) from None
     tensors, embedding = _pack(file, threads, formats)
-    model = _native.Model(config, tensors, embedding, context, threads, kernel or "")
-    return NativeTarget(model, config, name=f"{file.path.stem} packed to {pack}" if pack else file.path.stem)
+    model = _native.Model(config, tensors, embedding, context, threads, wanted.kernel or "")
+    name = f"{file.path.stem} packed to {pack}" if pack else file.path.stem
+
+    def first_layers(layers: int) -> NativeTarget:
+        part = replace(config, layers=layers, windows=config.windows[:layers])
+        shared = _native.Model(part, tensors, embedding, context, threads, wanted.kernel or "")
+        return NativeTarget(shared, part, name=f"{name}, first {layers} of {config.layers} layers")
+
+    def packed() -> NativeTarget:
+        if pack == DRAFT_PACK:
+            raise UsageError(f"{name} has its weights at {DRAFT_PACK} already: nothing is left to round")
+        return load_native(file.path, **asdict(replace(wanted, pack=DRAFT_PACK)))
+
+    return NativeTarget(
+        model, config, name=name, exit_layer=wanted.exit_layer, reductions=Reductions(first_layers, packed)
+    )
 
 
 def chosen_context(config: ModelConfig, context: int | None) -> int:

@@ -13,6 +13,9 @@ from outpace.native.architecture import expected_tensors
 from outpace.native.weights import ModelConfig, TensorInfo, WeightFile
 
 PACKS = ("q4", "q8")
+DRAFT_PACK = "q4"
+"""Of a target that drafts for itself."""
+
 _DENSE = ("F32", "F16", "BF16")
 _BLOCK = 32
 

@@ -35,7 +35,7 @@ def add_page(app: FastAPI, service: Service) -> None:
 
     @app.get("/web/server.json", include_in_schema=False)
     async def server() -> dict[str, Any]:
-        hidden = ("none",) if service.model.draft is not None else ("none", "model")
+        hidden = ("none", "quantized") if service.model.draft is not None else ("none", "quantized", "model")
         names = [name for name in DRAFTERS.names() if name not in hidden]
         return {"model": service.name, "engine": service.model.target.engine, "drafters": names}
 

@@ -160,6 +160,9 @@ class Sampling(Strict):
             if wanted.drafter or wanted.draft_length:
                 raise ApiError(400, "speculation is off and names a drafter or a length", param="speculation")
             return {"drafter": "none", "rule": wanted.rule}
+        if wanted.drafter == "quantized":
+            reason = "drafter 'quantized' is a second copy of the model, which no request can make a server load"
+            raise ApiError(400, reason, param="speculation")
         return {"drafter": wanted.drafter, "draft_length": wanted.draft_length, "rule": wanted.rule}
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import numpy as np
@@ -76,11 +77,20 @@ class NativeSession:
             self._native.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Reductions:
+    """How a target's file is loaded again at less cost: its first layers, and its weights at fewer bits."""
+
+    first_layers: Callable[[int], NativeTarget]
+    packed: Callable[[], NativeTarget]
+
+
 class NativeTarget:
     """A model on the C++ engine; a Target. `load_native` makes one.
 
     cache_tokens: positions of keys and values to hold at most, those of open sessions included, before prefixes of
-    closed requests are given up; by default one full context.
+    closed requests are given up; by default one full context. exit_layer: after how many layers an early exit is,
+    by default a quarter of them. reductions: None where no file is known.
     """
 
     engine = "native"
@@ -88,7 +98,14 @@ class NativeTarget:
     bit_exact = True
 
     def __init__(
-        self, model: _native.Model, config: ModelConfig, name: str, *, cache_tokens: int | None = None
+        self,
+        model: _native.Model,
+        config: ModelConfig,
+        name: str,
+        *,
+        cache_tokens: int | None = None,
+        exit_layer: int | None = None,
+        reductions: Reductions | None = None,
     ) -> None:
         self.model = model
         self.config = config
@@ -105,6 +122,27 @@ class NativeTarget:
         self._prefixes = PrefixStore()
         self._storing = threading.Lock()  # held by whoever reads or changes the prefixes
         self._page_limit = -(-(cache_tokens or model.context) // _native.page_positions)
+        self.exit_layer = max(1, config.layers // 4) if exit_layer is None else exit_layer
+        self._reductions = reductions
+        self._first_layers: NativeTarget | None = None
+        self._packed: NativeTarget | None = None
+
+    def early_exit(self) -> NativeTarget:
+        """Returns the first `exit_layer` layers with the target's own norm and output matrix, sharing its weights."""
+        if self._first_layers is None:
+            self._first_layers = self._reduced().first_layers(self.exit_layer)
+        return self._first_layers
+
+    def at_fewer_bits(self) -> NativeTarget:
+        """Returns the target with its weights rounded to 4.5 bits, a copy in memory. Raises UsageError, TooLarge."""
+        if self._packed is None:
+            self._packed = self._reduced().packed()
+        return self._packed
+
+    def _reduced(self) -> Reductions:
+        if self._reductions is None:
+            raise UsageError(f"{self.name} does not come from a file that could be loaded once more: use 'suffix'")
+        return self._reductions
 
     def open(self, prompt: Prompt, taps: tuple[int, ...] = ()) -> tuple[NativeSession, Context]:
         """Returns a session whose cache holds all of the prompt but its last token, and the hidden states of `taps`.
@@ -218,6 +256,9 @@ class NativeTarget:
         with self._storing:
             while len(self._prefixes):
                 self._prefixes.drop_oldest()
+        for reduced in (self._first_layers, self._packed):
+            if reduced is not None:
+                reduced.forget_prefixes()
 
     def _check(self, ids: Sequence[int], taps: tuple[int, ...]) -> None:
         if not ids:
