@@ -181,7 +181,8 @@ class Model:
         target's own law. stop: texts that end it, left out of the text. stop_ids: tokens that end it. ignore_eos: the
         model's own ending tokens do not. min_tokens: nothing ends it before this many tokens. grammar: a
         JsonSchema or Regex that the text fits, unless a stop or max_tokens ends it; needs the extra 'structured'.
-        drafter: "auto", "none", "ngram", "suffix", "model", "mixture" (of the last two), a head ("eagle", "parallel",
+        drafter: "auto", "none", "ngram", "suffix", "model", "mixture" (of the last two), "early_exit" or
+        "quantized" (the target itself, in part or at 4 bits), a head ("eagle", "parallel",
         "medusa", "blockwise") or a plugin's. draft_length: tokens drafted a round; 0 is plain decoding, None is set
         from measured costs. rule: "coupled" keeps the seed's text whatever is drafted, "rejection", "block" and
         "traversal" keep the law; "typical", "lenience" and "lenience-greedy" are lossy, and the result says so.

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from outpace.errors import UsageError
-from outpace.estimates import Acceptance
+from outpace.estimates import Acceptance, Expectation
 from outpace.types import PLAIN, Budget, Step
 
 ROW_COST = 0.06
@@ -280,7 +280,7 @@ class MeasuredController:
         self._idle = 0
         self._gap = FIRST_GAP
         self._rounds = self._drafted = self._accepted = 0  # of rounds that drafted
-        self._late_tokens = self._late_cost = 0.0
+        self._late_tokens = self._late_cost = self._late_rounds = self._late_drafted = 0.0
 
     def budget(self, load: int) -> Budget:
         self._asked = 0
@@ -326,13 +326,30 @@ class MeasuredController:
     def _best(self) -> Budget:
         if self._rounds < 2:
             return Budget.chain(self._first_length)
-        best, length, expected = 1.0, 0, 1.0
-        for i, path in enumerate(self._acceptance.reached(LONGEST), 1):
+        rates = self._rates()
+        return Budget.chain(rates.index(max(rates)))
+
+    def _rates(self) -> list[float]:
+        """Returns [LONGEST + 1] the tokens to be expected in the time of a plain pass, by draft length."""
+        rates, expected = [1.0], 1.0
+        for path, cost in zip(self._acceptance.reached(LONGEST), self._costs[1:], strict=True):
             expected += path
-            rate = expected / self._costs[i]
-            if rate > best:
-                best, length = rate, i
-        return Budget.chain(length)
+            rates.append(expected / cost)
+        return rates
+
+    def expectation(self) -> Expectation | None:
+        """Returns what the next rounds should bring; where the drafter limits itself, what the late ones brought."""
+        plain = self._profile.plain_seconds
+        if not self._rounds or not plain:
+            return None
+        if self._self_limiting:
+            drafted, tokens, cost = self._late_drafted, self._late_tokens, self._late_cost
+            return Expectation(
+                plain, drafted / self._late_rounds, tokens / self._late_rounds, cost / self._late_rounds
+            )
+        rates = tuple(self._rates())
+        length = rates.index(max(rates))
+        return Expectation(plain, length, rates[length] * self._costs[length], self._costs[length], rates)
 
     def observe(self, step: Step) -> None:
         drafted, accepted, seconds = step.drafted, step.accepted, step.seconds
@@ -359,6 +376,8 @@ class MeasuredController:
         tokens = len(step.tokens)
         self._late_tokens = 0.95 * self._late_tokens + tokens
         self._late_cost = 0.95 * self._late_cost + cost
+        self._late_rounds = 0.95 * self._late_rounds + 1
+        self._late_drafted = 0.95 * self._late_drafted + drafted
         self._ledger = min(self._ceiling, self._ledger + (1 + ALLOWANCE) * tokens - cost)
 
     def _learn(self, drafted: int, accepted: int, cut: bool) -> None:

@@ -2,6 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What control expects of the next rounds, in passes of one row, of which each takes `plain_seconds` now.
+
+    draft_length: tokens drafted; where a drafter limits itself, of late. tokens: committed a round. cost: of a round.
+    rates: [n + 1] tokens for a pass's time by draft length; empty where the drafter decides on the length.
+    """
+
+    plain_seconds: float
+    draft_length: float
+    tokens: float
+    cost: float
+    rates: tuple[float, ...] = ()
+
+    @property
+    def speedup(self) -> float:
+        """Over plain decoding."""
+        return self.tokens / self.cost
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A controller that works with expectations."""
+
+    def expectation(self) -> Expectation | None:
+        """Returns what it expects now; None before it knows anything."""
+        ...
+
 
 class Acceptance:
     """How likely each position of a draft is accepted, given the ones before it.

@@ -8,6 +8,7 @@ from typing import Any
 
 from outpace.decode import Round, generate, propose
 from outpace.errors import ContextOverflow
+from outpace.estimates import Expecting
 from outpace.logprobs import LogprobObserver
 from outpace.noise import RoundNoise
 from outpace.options import Plan
@@ -243,6 +244,8 @@ class Generation(Iterator[Chunk]):
             threads=target.threads,
             reason=f"{plan.reason}; {plan.controller.reason()}",
             fault=self.round.fault,
+            plain_seconds=plan.costs.plain_seconds,
+            expected=plan.controller.expectation() if isinstance(plan.controller, Expecting) else None,
         )
 
 

@@ -67,8 +67,8 @@ class Options:
 class Plan:
     """The parts that options name, made and found to fit together.
 
-    endings: tokens that end the text. reason: why this drafter. forced: tokens that a grammar forces and that are
-    drafted at once, 0 in plain decoding.
+    endings: tokens that end the text. reason: why this drafter. costs: what passes are known to cost. forced: tokens
+    that a grammar forces and that are drafted at once, 0 in plain decoding.
     """
 
     params: SamplingParams
@@ -81,6 +81,7 @@ class Plan:
     controller: Controller
     reason: str
     reproducible: bool
+    costs: CostProfile
     grammar: CompiledGrammar | None = None
     forced: int = 0
 
@@ -167,6 +168,7 @@ def plan(
         controller,
         reason,
         reproducible,
+        profile,
         grammar,
         longest if grammar else 0,
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from outpace.estimates import Expectation
 from outpace.types import Draft, Step
 
 ACCEPTED, CORRECTION, BONUS, PLAIN = "accepted", "correction", "bonus", "plain"
@@ -90,6 +91,7 @@ class Result:
     the rule keeps the target's law.
     operations_factor: rows that the target scored, and draft tokens by their share of the target's bytes, over
     tokens: 1 is plain decoding (Leviathan et al. 2023, theorem 3.11). draft_bytes: what one draft token reads.
+    plain_seconds: of a pass that scores one token, as far as is known, else 0. expected: by control, in the end.
     choice: which of the seed's texts this is; others: the further choices of a call with n > 1. logprobs: one a
     token under the target's own law, where they were asked for.
     """
@@ -112,6 +114,8 @@ class Result:
     threads: int
     reason: str
     fault: str | None
+    plain_seconds: float = 0.0
+    expected: Expectation | None = None
     choice: int = 0
     logprobs: tuple[TokenLogprob, ...] | None = None
     others: tuple[Result, ...] = ()
@@ -150,6 +154,11 @@ class Result:
         """Of decoding alone."""
         return len(self.tokens) / self.seconds.decode if self.seconds.decode else 0.0
 
+    @property
+    def speedup(self) -> float | None:
+        """Over plain decoding, a pass a token, at what such a pass costs; None where that is not known."""
+        return self.tokens_per_second * self.plain_seconds or None
+
     def record(self) -> dict[str, Any]:
         """Returns the figures as plain data, ready for JSON."""
         s = self.seconds
@@ -170,6 +179,8 @@ class Result:
             "engine": self.engine,
             "drafter": self.drafter,
             "reason": self.reason,
+            "speedup": self.speedup,
+            "expected": None if self.expected is None else asdict(self.expected) | {"speedup": self.expected.speedup},
             "fault": self.fault,
             "rule": self.rule,
             "lossless": self.lossless,
@@ -204,6 +215,28 @@ class Result:
             draft, score = 100 * s.draft / s.decode, 100 * s.score / s.decode
             parts.append(f"draft {draft:.0f} %, score {score:.0f} %, overhead {100 - draft - score:.0f} %")
         return " | ".join(parts)
+
+
+def explanation(result: Result) -> list[str]:
+    """Returns what control decided, what it expected and what came of it, a line each."""
+    plain, expected, achieved = result.plain_seconds, result.expected, result.speedup
+    lines = [f"control: {result.drafter}, {result.reason}"]
+    if not plain or achieved is None:
+        return [*lines, "plain decoding: what a pass costs is not known here; --compare runs it"]
+    lines.append(f"plain decoding: {1e3 * plain:.2f} ms a pass, {1 / plain:.1f} tokens/s")
+    if expected is not None:
+        lines.append(
+            f"expected: {expected.tokens:.2f} tokens a round of {expected.draft_length:.1f} drafted, which costs "
+            f"{expected.cost:.2f} passes: {expected.speedup / plain:.1f} tokens/s, {expected.speedup:.2f} times plain"
+        )
+        if expected.rates:
+            by_length = ", ".join(f"{length}: {rate:.2f}" for length, rate in enumerate(expected.rates))
+            lines.append(f"by draft length, times plain: {by_length}")
+    lines.append(
+        f"realised: {result.tokens_per_step:.2f} tokens a round, {result.tokens_per_second:.1f} tokens/s, "
+        f"{achieved:.2f} times plain"
+    )
+    return lines
 
 
 def accepted_by_position(steps: Sequence[Step]) -> tuple[float, ...]:

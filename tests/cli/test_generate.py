@@ -22,7 +22,7 @@ SAMPLED = (*FAST, "-t", "1", "--seed", "3")
 RECORD = {
     "text", "tokens", "finish", "prompt_tokens", "tokens_per_step", "acceptance_rate", "accepted_by_position",
     "drafted", "accepted", "operations_factor", "draft_bytes", "reproducible", "model", "engine", "drafter", "reason",
-    "fault", "rule", "lossless", "seed", "threads", "seconds", "choice", "logprobs", "others",
+    "fault", "rule", "lossless", "seed", "threads", "seconds", "choice", "logprobs", "others", "speedup", "expected",
 }  # fmt: skip
 
 
@@ -148,6 +148,8 @@ def test_a_stop_string_ends_the_text(run: Run) -> None:
             ["--drafter", "model"],
             "--drafter model needs a draft model: --draft MODEL (outpace models drafts lists some)",
         ),
+        (["--explain", "--json"], "--json holds what --explain tells: leave one of them out"),
+        (["--explain", "--trace"], "--trace slows down what --explain tells: leave one of them out"),
         (["--show-draft", "--json"], "--show-draft colours the text and --json prints none: leave one of them out"),
         (["--compare", "--trace"], "--trace slows down what --compare measures: leave one of them out"),
         (
@@ -371,3 +373,26 @@ def test_a_prediction_is_compared_with_plain_decoding(run: Run, tmp_path: Path) 
     (tmp_path / "answer.txt").write_text("abc ab")
     result = run("generate", "ab abc", "--raw", "-n", "24", "--predict", str(tmp_path / "answer.txt"), "--compare")
     assert "text identical" in result.stderr
+
+
+@pytest.mark.parametrize("drafting", [[], ["--draft", "x.gguf", "--drafter", "model"]])
+def test_explaining_says_what_was_expected_and_what_came_of_it(run: Run, drafting: list[str]) -> None:
+    lines = run("generate", "ab abc", "--raw", "-n", "60", "--explain", *drafting).stderr.splitlines()[1:]
+    assert [line.partition(":")[0] for line in lines if "length" not in line] == [
+        *("control", "plain decoding", "expected", "realised")
+    ]
+    assert lines[-1].endswith("times plain")
+    assert any(line.startswith("by draft length, times plain: 0: 1.00") for line in lines) == bool(drafting)
+
+
+def test_explaining_has_no_figure_for_what_was_never_measured(run: Run) -> None:
+    lines = run("generate", "ab abc", "--raw", "-n", "8", "--explain", "--no-speculation").stderr.splitlines()
+    assert lines[1].startswith("control: none")
+    assert lines[2] == "plain decoding: what a pass costs is not known here; --compare runs it"
+
+
+def test_the_record_has_what_explaining_tells(run: Run) -> None:
+    record = json.loads(run("generate", "ab abc", "--raw", "-n", "60", "--json").stdout)
+    expected = record["expected"]
+    assert expected["speedup"] == pytest.approx(expected["tokens"] / expected["cost"])
+    assert record["speedup"] == pytest.approx(60 / record["seconds"]["decode"] * expected["plain_seconds"])

@@ -25,6 +25,7 @@ class Show:
     draft: bool = False
     compare: bool = False
     trace: str | None = None
+    explain: bool = False
 
     def check(self, speculation: bool) -> None:
         """Raises UsageError, naming what cannot be had together."""
@@ -34,6 +35,9 @@ class Show:
             raise UsageError("--trace shows what --show-draft does and more: leave one of them out")
         if self.compare and self.trace:
             raise UsageError("--trace slows down what --compare measures: leave one of them out")
+        if self.explain and (self.as_json or self.trace):
+            other = "--json holds what --explain tells" if self.as_json else "--trace slows down what --explain tells"
+            raise UsageError(f"{other}: leave one of them out")
         if self.compare and not speculation:
             raise UsageError(
                 "--compare needs speculation: leave out --no-speculation, --drafter none or --draft-length 0"
@@ -154,6 +158,15 @@ def report(result: Result, show: Show, sampled: bool) -> None:
     else:
         for choice in result.choices:
             console.note(summary(choice, sampled))
+            explain(choice, show)
+
+
+def explain(result: Result, show: Show) -> None:
+    """Writes what control decided and what came of it, where that is asked for."""
+    from outpace.result import explanation
+
+    for line in explanation(result) if show.explain else ():
+        console.note(line)
 
 
 def summary(result: Result, sampled: bool) -> str:

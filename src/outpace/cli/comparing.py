@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outpace.cli import arguments, console
-from outpace.cli.answer import Request, Show, run, summary, writer_for
+from outpace.cli.answer import Request, Show, explain, run, summary, writer_for
 
 if TYPE_CHECKING:
     from outpace.api import Model
@@ -33,6 +33,7 @@ def compare(model: Model, request: Request, show: Show) -> None:
         return
     console.note(f"speculative: {summary(speculative, request.sampled)}")
     console.note(f"plain:       {plain.summary()}")
+    explain(speculative, show)
     for line in verdict(found):
         console.note(line)
 

@@ -83,6 +83,7 @@ def generate(
     json_schema: options.SchemaFile = None,
     regex: options.RegexPattern = None,
     show_draft: options.ShowDraft = False,
+    explain: options.Explain = False,
     compare: Annotated[
         bool,
         typer.Option(
@@ -137,7 +138,8 @@ def generate(
         "grammar": arguments.grammar(json_schema, regex),
     }
     settings["drafter"] = arguments.chosen_drafter(drafter, draft, draft_length, no_speculation)
-    show = Show(as_json=as_json, draft=show_draft, compare=compare, trace=arguments.trace_file(trace))
+    trace_file = arguments.trace_file(trace)
+    show = Show(as_json=as_json, draft=show_draft, compare=compare, trace=trace_file, explain=explain)
     show.check(speculation=settings["drafter"] != "none" and draft_length != 0)
     show.check_choices(n, logprobs)
     request = Request(read_prompt(prompt) if audio is None else "", settings, audio)

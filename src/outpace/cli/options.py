@@ -147,6 +147,7 @@ Drafter: TypeAlias = Annotated[
         rich_help_panel=SPECULATION,
         help="Who proposes the next tokens: auto, suffix (what mostly followed the same words), ngram (what followed "
         "them last), unigram or bigram (counts of tokens), model (--draft), mixture (suffix and model), "
+        "early_exit (the model's first layers), quantized (the model at 4 bits), "
         "eagle, parallel, medusa or blockwise (heads on the target's features, see outpace train), translate "
         "(see --translate), or none (plain decoding).",
     ),
@@ -374,6 +375,15 @@ ShowDraft: TypeAlias = Annotated[
         show_default="off",
         help="Colour accepted, corrected and bonus tokens; without a terminal, or with NO_COLOR set, write "
         "{accepted} <correction> (bonus).",
+    ),
+]
+Explain: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        rich_help_panel=OUTPUT,
+        show_default="off",
+        help="Print how much was drafted and why: tokens/s and times plain, expected and realised.",
     ),
 ]
 Json: TypeAlias = Annotated[
