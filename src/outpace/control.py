@@ -370,7 +370,7 @@ class MeasuredController:
             self._idle += 1
         if self._until_refresh <= 0:
             self._refresh(self._load)
-        cost = self._costs[min(drafted, LONGEST)]
+        cost = self._costs[min(len(step.draft), LONGEST)]  # probes cost their rows, too
         if self._self_limiting and self._rounds:
             cost += min(seconds.draft / self._profile.plain_seconds, SAVINGS)  # a prefill is no verdict on drafts
         tokens = len(step.tokens)

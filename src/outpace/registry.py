@@ -55,6 +55,7 @@ DRAFTERS = Registry(
         "model": "outpace.drafters.model:make",
         "early_exit": "outpace.drafters.model:make_early_exit",
         "quantized": "outpace.drafters.model:make_quantized",
+        "lookahead": "outpace.drafters.lookahead:make",
         "unigram": "outpace.drafters.bigram:make_unigram",
         "bigram": "outpace.drafters.bigram:make",
         "translate": "outpace.drafters.translate:make",
