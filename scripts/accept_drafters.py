@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
 from acceptance import Line, NotRun, Outcome
 from first_light.common import DATA, DRAFT, EMBEDDED, TARGET, file_of, load
 
+import outpace
+from outpace import models
+from outpace.bench.drafter_curves import size_row
 from outpace.bench.drafters import ALL, Report, measure, read_prompts
 from outpace.contexts import OWN_PRIOR, SLOTS, continuations, new_counts
 from outpace.control import MeasuredController
 from outpace.drafters.suffix import OWN_DEPTH
+from outpace.registry import DRAFTERS
 from outpace.types import EMPTY, Budget, Draft
 
 PER_TASK, REPEATS = 10, 3
@@ -143,6 +149,66 @@ def draft_cost() -> Iterator[Outcome]:
                       "reported", True)  # fmt: skip
 
 
+FOUNDING = (
+    (DRAFT, "model", "the 0.5B"),
+    (DRAFT, "mixture", "the 0.5B and suffixes"),
+    (TARGET, "model", "itself at 4 bits"),
+)
+"""Drafts for the 1.5B in bf16: the file that it was exported from holds the same weights at 4 bits."""
+
+
+def founding() -> Iterator[Outcome]:
+    """The founding papers' regime: a target whose passes are dear, a draft at an eighth of them; 12 prompts."""
+    prompts = [*read_prompts(FILES[:1], 1), *read_prompts(FILES[1:], 4)]
+    with TemporaryDirectory() as folder:
+        exported = models.export(file_of(TARGET), Path(folder) / "bf16")
+        for draft, drafter, label in FOUNDING:
+            file_of(draft)
+            with outpace.load(exported, draft=draft, threads=2, context=4096) as model:
+                report = measure(model, prompts, [drafter], repeats=1)
+                cost = model.costs.drafting("model")(1)
+            for row in report.rows:
+                if row.task not in (ALL, "code"):
+                    continue
+                formula = row.tokens_per_step / (1 + cost * row.drafted_per_step)
+                measured = f"{row.speedup:.2f} times plain; {row.tokens_per_step:.2f} tokens a step, c {cost:.2f}"
+                least = 1.7 if row.task == ALL else 2.5
+                yield Outcome(
+                    f"drafted by {label}, {row.task}",
+                    f"{measured}: formula {formula:.2f}",
+                    f"at least {least}",
+                    row.speedup >= least,
+                    f"{row.low:.2f} to {row.high:.2f}",
+                )
+
+
+SIZES = (DRAFT, "cut", EMBEDDED, "suffix", "bigram", "unigram")
+
+
+def draft_sizes() -> Iterator[Outcome]:
+    """Drafts for the 1.5B from large to none, as table 2 of Leviathan et al. (2023)."""
+    prompts = read_prompts(FILES, 1)
+    found = []
+    for draft in SIZES:
+        name = made_draft() if draft == "cut" else draft
+        drafter = draft if draft in DRAFTERS.names() else "model"
+        if drafter == "model" and draft != "cut":
+            file_of(name)
+        translate = "token" if draft == EMBEDDED else None
+        given = name if drafter == "model" else None
+        with outpace.load(TARGET, draft=given, threads=2, context=4096, translate=translate) as model:
+            found.append(size_row(draft, model, drafter, prompts, max_tokens=64))
+    best = max(found, key=lambda row: row.measured)
+    for row in found:
+        yield Outcome(
+            f"{row.draft}, {row.draft_bytes / 1e6:.0f} MB a token",
+            f"alpha {row.acceptance:.2f}, c {row.cost:.2f}; best length {row.length}: predicted {row.predicted:.2f}, "
+            f"measured {row.measured:.2f} times plain" + (" (best)" if row is best else ""),
+            f"ceiling {row.ceiling:.2f}, formula {row.formula:.2f}",
+            True,
+        )
+
+
 LINES: list[Line] = [
     ("proposals", "suffix proposals are flat in the history, memory a token is bounded", proposals),
     ("embedded", "embedded model, greedy, default", lambda: default(EMBEDDED, None, 0.0, (1.8, 0.97, 1.8))),
@@ -150,5 +216,7 @@ LINES: list[Line] = [
     ("pair", "1.5B, greedy, cut-down draft", lambda: default(TARGET, made_draft(), 0.0, (1.6, 0.97, 2.0))),
     ("pair-sampled", "1.5B, temperature 1", lambda: default(TARGET, made_draft(), 1.0, (1.3, 0.96, 0))),
     ("always-wrong", "a drafter that is always wrong", always_wrong),
+    ("founding", "1.5B in bf16, greedy, drafts at an eighth and a third of its passes", founding),
+    ("draft-sizes", "1.5B: drafts by size", draft_sizes),
     ("draft-cost", "1.5B: the 0.5B whole and cut down", draft_cost),
 ]

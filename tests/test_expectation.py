@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from test_control import Machine, free, simulate
 
 from outpace.control import CostProfile, MeasuredController
-from test_control import Machine, free, simulate
 
 
 def test_what_is_expected_of_a_length_is_the_papers_formula():

@@ -5,9 +5,21 @@ from __future__ import annotations
 import json
 
 import pytest
+from typer.testing import CliRunner
 
+from outpace.bench.drafter_curves import judged_guesses, predicted_speedup, size_row
 from outpace.bench.drafters import ALL, measure, read_prompts
+from outpace.cli.app import app
 from outpace.errors import OutpaceError, UsageError
+from outpace.theory.costs import StepCosts, flat
+from outpace.theory.speedup import improvement
+
+
+@pytest.fixture
+def run(tiny_llama, monkeypatch):
+    """Runs a command line on the tiny model."""
+    monkeypatch.setattr("outpace.models.resolve", lambda name, **options: tiny_llama)
+    return lambda *arguments: CliRunner().invoke(app, list(arguments))
 
 
 @pytest.fixture
@@ -63,10 +75,56 @@ def test_a_drafter_that_changes_the_text_ends_the_run(native, tasks, monkeypatch
         measure(native, read_prompts([tasks], 1), ["suffix"], max_tokens=8, repeats=1)
 
 
-def test_pictures_are_written(native, tasks, tmp_path):
-    pytest.importorskip("matplotlib", reason="the extra 'plots' is not installed")
-    from outpace.bench.drafter_plots import plot
+def test_a_prompt_with_a_schema_is_answered_by_it(native, tmp_path):
+    pytest.importorskip("llguidance", reason="the extra 'structured' is not installed")
+    file = tmp_path / "json.jsonl"
+    file.write_text(json.dumps({"task": "json", "prompt": "ab", "schema": {"enum": [12, 34]}}))
+    [prompt] = read_prompts([file], 1)
+    report = measure(native, [prompt], ["suffix"], max_tokens=8, repeats=1)
+    assert [row.task for row in report.rows] == [ALL, "json"]
+    assert native.generate(prompt.text, max_tokens=8, grammar=prompt.grammar).text in ("12", "34")
 
-    report = measure(native, read_prompts([tasks], 1), ["suffix"], max_tokens=8, repeats=1)
-    for file in plot(report, tmp_path / "pictures"):
-        assert file.read_bytes().startswith(b"\x89PNG")
+
+def test_guesses_after_the_first_wrong_one_were_not_tested(native):
+    whole = native.generate("ab ab", max_tokens=20, drafter="model", draft_length=4)
+    assert judged_guesses([whole]) == (whole.accepted, whole.accepted)  # it drafts for itself
+    other = native.generate("ab ab", max_tokens=20, drafter="bigram", draft_length=4)
+    accepted, tested = judged_guesses([other])
+    wrong = sum(step.accepted < step.drafted for step in other.steps)
+    assert accepted == other.accepted
+    assert wrong - 1 <= tested - accepted <= wrong  # the last round may have been cut
+
+
+def test_rounds_without_a_draft_are_plain_ones():
+    step = StepCosts(flat(1.0), draft_seconds_per_token=0.1)
+    assert predicted_speedup(0.8, 1.0, 4, step) == pytest.approx(improvement(0.8, 4, 0.1))
+    assert predicted_speedup(0.8, 0.0, 4, step) == 1.0
+    assert 1.0 < predicted_speedup(0.8, 0.5, 4, step) < predicted_speedup(0.8, 1.0, 4, step)
+
+
+def test_a_draft_of_the_targets_own_size_has_no_length_that_pays(native, tasks):
+    row = size_row("itself", native, "model", read_prompts([tasks], 1), max_tokens=12)
+    assert row.acceptance == 1.0
+    assert row.ceiling == float("inf")
+    assert row.cost > 0.5
+    assert row.measured == 1.0 or row.length > 0
+
+
+def test_the_command_prints_tables_and_writes_every_picture(run, tasks, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="the extra 'plots' is not installed")
+    monkeypatch.setattr("outpace.bench.drafter_curves.TEMPERATURES", (0.0, 1.0))
+    monkeypatch.setattr("outpace.bench.drafter_curves.LENGTHS", (1, 3))
+    asked = ("--drafter", "suffix", "--per-task", "1", "--repeats", "1", "--max-tokens", "6")
+    more = ("--curves", "--sizes", "bigram", "--plots", str(tmp_path / "pictures"))
+    result = run("bench", "drafters", "--prompts", str(tasks), *asked, *more)
+    assert result.exit_code == 0, result.output
+    assert "drafts by size" in result.stdout
+    pictures = sorted((tmp_path / "pictures").iterdir())
+    assert [file.stem for file in pictures] == [
+        *("acceptance-by-position", "acceptance-by-temperature"),
+        *("speedup-by-length", "speedup-by-size", "speedup-by-task"),
+    ]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in pictures)
+    record = json.loads(run("bench", "drafters", "--prompts", str(tasks), *asked, "--curves", "--json").stdout)
+    assert [point["temperature"] for point in record["temperatures"]] == [0.0, 1.0]
+    assert [point["length"] for point in record["lengths"]] == [1, 3]

@@ -17,6 +17,7 @@ import numpy as np
 
 from outpace.bench.tasks import Question, read_questions
 from outpace.errors import OutpaceError, UsageError
+from outpace.grammar import JsonSchema
 from outpace.result import accepted_by_position
 
 if TYPE_CHECKING:
@@ -30,10 +31,11 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One request of a task file."""
+    """One request of a task file. grammar: what its answer must fit, if anything."""
 
     task: str
     text: str
+    grammar: JsonSchema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Row:
     spread: float
     cold_speedup: float
     tokens_per_step: float
+    drafted_per_step: float
     acceptance: float | None
     accepted_by_position: tuple[float, ...]
     draft_share: float
@@ -88,7 +91,7 @@ def read_prompts(files: Sequence[Path], per_task: int) -> list[Prompt]:
         task = _task(question)
         seen[task] += 1
         if seen[task] <= per_task:
-            found.append(Prompt(task, question.text))
+            found.append(Prompt(task, question.text, JsonSchema(question.schema) if question.schema else None))
     return found
 
 
@@ -124,7 +127,12 @@ def measure(
         for repeat in range(repeats):
             for name in names if (number + repeat) % 2 else reversed(names):
                 result = model.generate(
-                    prompt.text, max_tokens=max_tokens, temperature=temperature, seed=seed, drafter=name
+                    prompt.text,
+                    max_tokens=max_tokens,
+                    temperature=temperature,
+                    seed=seed,
+                    drafter=name,
+                    grammar=prompt.grammar,
                 )
                 one.setdefault(name, _Runs([], result)).seconds.append(result.seconds.decode)
         for name in names:
@@ -168,6 +176,7 @@ def _row(name: str, task: str, runs: Sequence[dict[str, _Runs]]) -> Row:
         spread=statistics.mean((max(o.seconds) - min(o.seconds)) / statistics.median(o.seconds) for o in own),
         cold_speedup=cold,
         tokens_per_step=tokens / max(len(steps), 1),
+        drafted_per_step=proposed / max(len(steps), 1),
         acceptance=sum(step.accepted for step in steps) / proposed if proposed else None,
         accepted_by_position=accepted_by_position(steps),
         draft_share=sum(s.draft for s in seconds) / decode,

@@ -53,6 +53,9 @@ def bench_run(
     Raises UsageError before anything is measured; afterwards a run always comes back, and says why it ended.
     """
     conditions.check()
+    with_schema = next((question.name for question in questions if question.schema), None)
+    if with_schema is not None:
+        raise UsageError(f"{with_schema} asks for JSON by a schema: outpace bench drafters takes it")
     ours = _ours(model, conditions)
     ids = {q.name: model.text.render_chat([{"role": "user", "content": q.text}]) for q in questions}
     room = max(map(len, ids.values())) + conditions.max_tokens + 16

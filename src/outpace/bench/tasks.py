@@ -19,19 +19,24 @@ LARGEST = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One prompt. name: unique in a run. task: what results are grouped by. category: a part of the task, or ""."""
+    """One prompt. name: unique in a run. task: what results are grouped by. category: a part of the task, or "".
+
+    schema: the JSON schema that the answer must fit, as text, or "".
+    """
 
     name: str
     task: str
     text: str
     category: str = ""
+    schema: str = ""
 
 
 def read_questions(paths: Sequence[Path]) -> tuple[Question, ...]:
     """Returns the prompts of all files, in order.
 
     A line is an object with `prompt` or with `turns`, of which the first is asked (Spec-Bench's shape), and perhaps
-    `task`, `category` and `id`. Raises UsageError, naming file and line, for any other, and for a file without one.
+    `task`, `category`, `id` and a JSON `schema` of the answer. Raises UsageError, naming file and line, for any
+    other, and for a file without one.
     """
     found: dict[str, Question] = {}
     for path in paths:
@@ -45,7 +50,8 @@ def read_questions(paths: Sequence[Path]) -> tuple[Question, ...]:
                 raise UsageError(f"{path}, line {number}: the id {name!r:.80} occurs twice: give each its own")
             asked = _asked(record, f"{path}, line {number}")
             category = str(record.get("category") or "")
-            found[name] = Question(name, str(record.get("task", UNNAMED)), asked, category)
+            schema = json.dumps(record["schema"]) if record.get("schema") is not None else ""
+            found[name] = Question(name, str(record.get("task", UNNAMED)), asked, category, schema)
         if len(found) == before:
             raise UsageError(f"{path} has no prompt: give JSON lines with 'prompt' or 'turns'")
     return tuple(found.values())

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outpace.cli import bench_run, console, options
-from outpace.cli.loading import load_model
+from outpace.cli import bench_drafters, bench_run, console, options
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from outpace.bench.drafters import Report
     from outpace.bench.kernels import KernelReport
 
 
@@ -23,7 +20,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Measure.")
     group.command("kernels")(kernels)
     bench_run.register(group)
-    group.command("drafters")(drafters)
+    bench_drafters.register(group)
     app.add_typer(group, name="bench")
 
 
@@ -59,102 +56,6 @@ def kernels(
         console.print_json(report.record())
     else:
         _show(report)
-
-
-def drafters(
-    prompts: Annotated[
-        list[Path],
-        typer.Option(
-            "--prompts",
-            metavar="FILE",
-            show_default="required",
-            help="JSON lines with a task and turns; may be given several times.",
-        ),
-    ],
-    model: options.Model = options.EMBEDDED,
-    draft: options.DraftModel = None,
-    drafter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--drafter",
-            metavar="NAME",
-            show_default="all that the model can have",
-            help="Measure this one; may be given several times.",
-        ),
-    ] = None,
-    per_task: Annotated[int, typer.Option("--per-task", metavar="N", help="Prompts of each task.")] = 10,
-    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Runs of each prompt and drafter.")] = 3,
-    temperature: options.Temperature = 0.0,
-    max_tokens: options.MaxTokens = 128,
-    store: options.Store = None,
-    plots: Annotated[
-        Path | None,
-        typer.Option("--plots", metavar="FOLDER", show_default="none", help="Write pictures there (extra 'plots')."),
-    ] = None,
-    threads: options.Threads = None,
-    as_json: options.Json = False,
-) -> None:
-    """Measure drafters over task files, against plain decoding in the same run.
-
-    Runs are interleaved; a prompt's time is the median of its repeats, an interval is a bootstrap over prompts.
-    """
-    from outpace.bench.drafters import measure, read_prompts
-    from outpace.registry import usable_drafters
-
-    if repeats < 1:
-        raise UsageError(f"repeats must be at least 1, got {repeats}")
-    asked = read_prompts(prompts, per_task)
-    with load_model(model, draft=draft, threads=threads, context=None, store=store) as loaded:
-        progress = console.progress("measuring")
-        usable, _ = usable_drafters(loaded.target, loaded.draft)
-        if loaded.draft is None:
-            usable.remove("mixture")  # of suffixes alone, which are there already
-        report = measure(
-            loaded,
-            asked,
-            drafter or usable,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            repeats=repeats,
-            progress=progress,
-        )
-    if plots is not None:
-        from outpace.bench.drafter_plots import plot
-
-        for file in plot(report, plots):
-            console.note(f"wrote {file}")
-    if as_json:
-        console.print_json(report.record())
-    else:
-        console.stdout().print(_drafters(report))
-
-
-def _drafters(report: Report) -> Table:
-    from rich.table import Table
-
-    title = (
-        f"{report.model}, temperature {report.temperature:g}, {report.max_tokens} tokens, {report.repeats} repeats"
-    )
-    table = Table(box=None, padding=(0, 1), header_style="dim", title=title, title_justify="left")
-    table.add_column("drafter")
-    table.add_column("task")
-    columns = ("tokens/s", "times plain", "95 %", "first run", "tokens/step", "accepted", "draft", "score")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for row in report.rows:
-        table.add_row(
-            row.drafter,
-            row.task,
-            f"{row.tokens_per_second:.1f}",
-            f"{row.speedup:.2f}",
-            f"{row.low:.2f}-{row.high:.2f}",
-            f"{row.cold_speedup:.2f}",
-            f"{row.tokens_per_step:.2f}",
-            "-" if row.acceptance is None else f"{row.acceptance:.0%}",
-            f"{row.draft_share:.0%}",
-            f"{row.score_share:.0%}",
-        )
-    return table
 
 
 def _show(report: KernelReport) -> None:

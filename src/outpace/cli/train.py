@@ -1,4 +1,4 @@
-"""`outpace train`: text that the target writes itself, and draft heads that learn from it."""
+"""`outpace train`: text that the target writes itself, and heads and draft models that learn from it."""
 
 from __future__ import annotations
 
@@ -98,6 +98,7 @@ def register(app: typer.Typer) -> None:
     group.command("data")(data)
     for kind, about in _ABOUT.items():
         group.command(kind, help=about)(_command(kind))
+    group.command("distill")(distill)
     app.add_typer(group, name="train")
 
 
@@ -179,6 +180,47 @@ def _command(kind: str) -> Callable[..., None]:
         _tell(out, card)
 
     return train
+
+
+def distill(
+    draft: Annotated[
+        str,
+        typer.Option(
+            "--draft",
+            metavar="MODEL",
+            show_default="needed",
+            help="The GGUF to begin with: `draft make` writes it.",
+        ),
+    ],
+    folder: Folder,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="FILE", show_default="needed", help="The GGUF to write; a record is put beside it."
+        ),
+    ],
+    model: options.Model = options.EMBEDDED,
+    epochs: Epochs = 1.0,
+    batch: BatchTexts = 8,
+    rate: Rate = 2e-5,
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    threads: options.Threads = None,
+) -> None:
+    """Heal a draft model: it learns the target's laws on text that the target wrote.
+
+    For a draft that lost layers or bits. Goes on where an interrupted run of the same command ended.
+    """
+    from outpace.train.running import Healing, heal_draft
+
+    healing = Healing(epochs, batch, rate, minutes, seed)
+    with _bar("steps") as show:
+        card = heal_draft(model, draft, threads, folder, out, healing, _typed(), show)
+    before, after = card["held_out_before"], card["held_out"]
+    console.note(
+        f"{out}: accepted on held-out text {after['greedy'][0]:.3f} +-{after['greedy_error'][0]:.3f}, "
+        f"{before['greedy'][0]:.3f} before (n = {after['greedy_rows']})"
+    )
 
 
 def _tell(out: Path, card: dict[str, Any]) -> None:

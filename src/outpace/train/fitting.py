@@ -1,4 +1,4 @@
-"""Training of `eagle` and `parallel` heads: batches, steps, checkpoints, held-out acceptance."""
+"""Training of heads and of draft models: batches, steps, checkpoints, held-out acceptance."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from outpace.errors import UsageError
 from outpace.train.batches import Batch, Text, batches
+from outpace.train.decoder import Decoder
 from outpace.train.losses import Acceptance, acceptance, aimed_loss
 from outpace.train.medusa import FeatureHeads
 from outpace.train.network import DraftNetwork
@@ -65,14 +66,15 @@ class Fit:
 
     def __init__(
         self,
-        network: DraftNetwork | FeatureHeads,
+        network: DraftNetwork | FeatureHeads | Decoder,
         source: Source,
         draft_ids: Tensor,
         texts: tuple[Sequence[Text], Sequence[Text]],
         schedule: Schedule,
         checkpoint: Path,
     ) -> None:
-        self.network, self.source, self.draft_ids = network, source, draft_ids
+        self.network: Any = network
+        self.source, self.draft_ids = source, draft_ids
         self.training, self.held_out = texts
         self.schedule, self.checkpoint = schedule, checkpoint
         self.head = source.output[draft_ids]

@@ -127,17 +127,11 @@ def train_head(
     show: Show,
 ) -> dict[str, Any]:
     """Returns the card of the trained head, which is in `out`. Raises UsageError, MissingExtra, ModelError."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtra("training", "train") from None
-
+    _use_torch(threads)
     from outpace.train.fitting import Schedule
     from outpace.train.making import Wanted, make_head
 
     training.check()
-    if threads is not None:
-        torch.set_num_threads(threads)
     schedule = Schedule(training.epochs, training.batch, training.rate, training.seed)
     if training.start is not None:  # its first step has been trained
         schedule = replace(schedule, unrolled_from=0.0)
@@ -148,8 +142,28 @@ def train_head(
         format="Q8_0" if training.bits == 8 else "Q4_1",
         schedule=schedule,
         start=training.start,
-        seconds=math.inf if training.minutes is None else 60 * training.minutes,
+        seconds=_seconds(training.minutes),
     )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return make_head(models.resolve(model), folder, out, wanted, command, _teller(show))
+
+
+def _use_torch(threads: int | None) -> None:
+    """Makes PyTorch use so many threads. Raises MissingExtra where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("training", "train") from None
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+def _seconds(minutes: float | None) -> float:
+    return math.inf if minutes is None else 60 * minutes
+
+
+def _teller(show: Show) -> Callable[[Report], None]:
+    """Returns what puts a report of training into words, with the held-out acceptance that was known last."""
     latest = ""
 
     def told(report: Report) -> None:
@@ -159,5 +173,45 @@ def train_head(
         words = f"loss {report.loss:.3f}, {report.tokens_per_second:,.0f} tokens/s{latest}"
         show(report.step, report.steps, words)
 
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class Healing:
+    """What `train distill` does. minutes: None until the epochs are over."""
+
+    epochs: float
+    batch: int
+    rate: float
+    minutes: float | None
+    seed: int
+
+    def check(self) -> None:
+        """Raises UsageError naming every number that is out of range."""
+        Training("model", 1, 1, self.epochs, self.batch, self.rate, 8, self.minutes, self.seed).check()
+
+
+def heal_draft(
+    model: str,
+    draft: str,
+    threads: int | None,
+    folder: Path,
+    out: Path,
+    healing: Healing,
+    command: Sequence[str],
+    show: Show,
+) -> dict[str, Any]:
+    """Returns the card of the healed draft, which is in `out`. Raises UsageError, MissingExtra, ModelError."""
+    _use_torch(threads)
+    from outpace.train.distilling import heal
+    from outpace.train.fitting import Schedule
+
+    healing.check()
+    schedule = Schedule(healing.epochs, healing.batch, healing.rate, healing.seed)
+    source = models.resolve(draft)
+    if source.is_dir() or out.suffix != ".gguf":
+        raise UsageError(f"a draft is a GGUF file, before and after, got {source.name} and {out.name}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    return make_head(models.resolve(model), folder, out, wanted, command, told)
+    return heal(
+        models.resolve(model), source, folder, out, schedule, command, _teller(show), _seconds(healing.minutes)
+    )

@@ -1,0 +1,109 @@
+"""A draft model healed by distillation: it learns the target's laws on text that the target wrote.
+
+As DistillSpec does (arXiv 2310.08461), with the loss that aims at acceptance: the target's laws come from the hidden
+states that were kept while it wrote, so no pass of the target is needed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outpace.errors import UsageError, VocabularyMismatch
+from outpace.native.loading import open_weights
+from outpace.text import Text as Words
+from outpace.train.batches import Batch, Text, read_texts
+from outpace.train.corpus import Corpus
+from outpace.train.decoder import Decoder
+from outpace.train.fitting import Fit, Report, Schedule
+from outpace.train.making import held_out_figures
+from outpace.train.record import run_record, write_json
+from outpace.train.source import Source, read_source
+from outpace.vocabulary import compare
+
+
+class Distilling(Fit):
+    """The training run of a model; its network gives the law of each next token from the tokens alone."""
+
+    network: Decoder
+
+    def __init__(
+        self,
+        network: Decoder,
+        source: Source,
+        texts: tuple[Sequence[Text], Sequence[Text]],
+        schedule: Schedule,
+        checkpoint: Path,
+    ) -> None:
+        super().__init__(network, source, network.output_ids, texts, schedule, checkpoint)
+        self.head_bf16 = network.output.bfloat16()
+
+    def laws(self, batch: Batch, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yields (log p, log q, row numbers [n, 2]) of the rows that count: row t is about token t + 2."""
+        rows = batch.counts(0)[:, :-1]
+        ahead = slice(batch.begin + 1, None)
+        with torch.no_grad():
+            hidden, log_sums = batch.hidden[:, ahead, -1].float(), batch.log_sums[:, ahead]
+            log_p = self.source.laws(hidden[rows], log_sums[rows], self.draft_ids)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = self.network(batch.tokens)[:, ahead]
+        logits = (y[rows].bfloat16() @ self.head_bf16.T).float()
+        yield log_p, logits.log_softmax(-1), rows.nonzero()
+
+
+def heal(
+    model: Path,
+    draft: Path,
+    folder: Path,
+    out: Path,
+    schedule: Schedule,
+    command: Sequence[str],
+    show: Callable[[Report], None],
+    seconds: float,
+) -> dict[str, Any]:
+    """Returns the card of the healed draft, a GGUF file that is in `out`, with its record beside it.
+
+    model: the target that wrote the corpus of `folder`. draft: the GGUF to begin with. The checkpoint lies beside
+    `out` until the draft is written, so that the same call goes on after an interruption.
+    Raises VocabularyMismatch, UsageError when the corpus or the checkpoint is of something else, and ModelError.
+    """
+    _check_tokens(model, draft)
+    torch.manual_seed(schedule.seed)
+    network, source, corpus = Decoder(draft), read_source(model), Corpus(folder)
+    training, held_out = read_texts(corpus)
+    width = training[0].hidden.shape[-1]
+    if width != source.config.hidden_size:
+        raise UsageError(
+            f"{folder} was written by a target of hidden size {width}, {model.name} has {source.config.hidden_size}"
+        )
+    checkpoint = out.with_suffix(".checkpoint")
+    fit = Distilling(network, source, (training, held_out), schedule, checkpoint)
+    before = held_out_figures(fit.evaluate())
+    found = fit.run(show, seconds=seconds)
+    inputs = {"corpus": corpus.content_hash(), "target": corpus.recipe["target"], "draft": network.config.sha256}
+    card = run_record(command, schedule.seed, inputs) | {
+        "held_out": held_out_figures(found),
+        "held_out_before": before,
+        "steps": fit.step,
+        "steps_planned": fit.steps,
+        "texts": len(training),
+        "loss": "KL(p, q) - log(sum of min(p, q))",
+    }
+    network.write(draft, out, shlex.join(command), lambda fraction: None)
+    write_json(out.with_suffix(".json"), {**card, "history": fit.history})
+    if fit.step >= fit.steps:
+        checkpoint.unlink(missing_ok=True)
+    return card
+
+
+def _check_tokens(model: Path, draft: Path) -> None:
+    with closing(open_weights(model)) as target, closing(open_weights(draft)) as small:
+        comparison = compare(Words.from_weights(target).vocabulary, Words.from_weights(small).vocabulary)
+    if not comparison.usable:
+        raise VocabularyMismatch(f"{draft.name} cannot draft for {model.name}: {comparison}")
