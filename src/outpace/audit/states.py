@@ -104,6 +104,8 @@ def like_fresh(subject: Subject, way: Way) -> Finding:
             [kept], [anew] = drafter.propose_many([(one.drafting, budget)]), drafter.propose_many([(fresh, budget)])
             fresh.close()
             session.close()
+            if kept.probes:
+                raise NotCovered("it drafts from what its probes found out, which a fresh session has not asked")
             compared, drafted = compared + 1, drafted + len(kept)
             if _content(kept) != _content(anew):
                 return Finding(
