@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from servers import serving
 from typer.testing import CliRunner
 
 from outpace.audit import endpoint
@@ -18,22 +16,7 @@ from outpace.audit.report import FAILS, HOLDS, Report
 from outpace.audit.server import connect
 from outpace.cli.app import app
 
-SCRIPT = Path(__file__).parents[1] / "openai_server.py"
 SMALL = EndpointExtent(TEXTS[:2], 24, 80)
-
-
-@contextmanager
-def serving(model: Path, fault: str | None = None) -> Iterator[str]:
-    """Yields the URL of a server process."""
-    pytest.importorskip("outpace._native", reason="the native engine is not built")
-    command = [sys.executable, str(SCRIPT), str(model), *(["--fault", fault] if fault else [])]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin
-        assert process.stdout
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.stdin.close()
 
 
 def groups(report: Report, verdict: str) -> set[str]:

@@ -96,6 +96,15 @@ class Server:
         record = self._json(self._call("GET", "/models"))
         return [str(one.get("id")) for one in _list(record, "data")]
 
+    def metrics(self) -> str | None:
+        """Returns what stands at /metrics, beside /v1 or under it; None where the server shows nothing there."""
+        for base in dict.fromkeys((self._place[3].removesuffix("/v1"), self._place[3])):
+            try:
+                return self._call("GET", "/metrics", base=base).decode("utf-8", errors="replace")
+            except (Refused, BadAnswer):
+                continue
+        return None
+
     def _path(self) -> str:
         return "/chat/completions" if self.chat else "/completions"
 
@@ -123,9 +132,10 @@ class Server:
         if not ended:
             raise BadAnswer("the stream ends without [DONE]")
 
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
-        """Returns the body of a good answer, read to its end within the time."""
-        scheme, host, port, base = self._place
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None, *, base: str | None = None) -> bytes:
+        """Returns the body of a good answer, read to its end within the time. base: the server's own unless given."""
+        scheme, host, port, own = self._place
+        base = own if base is None else base
         make = HTTPSConnection if scheme == "https" else HTTPConnection
         connection = make(host, port, timeout=self.timeout)
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
@@ -174,10 +184,12 @@ def connect(
     timeout: float = 60.0,
     key: str | None = None,
     fields: Mapping[str, Any] | None = None,
+    chat_first: bool = False,
 ) -> Server:
     """Returns a server that answers, with its model and its way of completing found out.
 
     url: with or without /v1. model: None asks for the first that it serves. fields: what every request carries.
+    chat_first: asks by chat completions where the server has them.
     Raises UsageError for what is not a URL, OutpaceError where nothing that speaks the protocol answers.
     """
     if not timeout > 0:
@@ -194,7 +206,7 @@ def connect(
                 continue
             names = []
         server.model = model or (names[0] if names else "")
-        for server.chat in (False, True):
+        for server.chat in (True, False) if chat_first else (False, True):
             try:
                 server.ask("Hello", max_tokens=1, temperature=0)
                 return server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from itertools import zip_longest
 from pathlib import Path
@@ -116,3 +117,14 @@ def checked_threads(threads: int) -> int:
 def seed_or_new(seed: int | None) -> int:
     """Returns the seed, or a new one for a request that is run or explained more than once."""
     return secrets.randbits(32) if seed is None else seed
+
+
+def json_object(option: str, text: str) -> dict[str, Any]:
+    """Returns the object that an option's text is. Raises UsageError for anything else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"{option} must be a JSON object, got {text!r:.60}")
+    return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outpace.cli import console, options
+from outpace.cli.arguments import json_object
 from outpace.cli.loading import EngineChoice, load_model
 from outpace.errors import UsageError
 
@@ -208,19 +209,11 @@ def endpoint(
 
 def _fields(record: str | None, reference: str | None) -> dict[str, object]:
     """Returns the fields of --reference-fields. Raises UsageError for what is no object, or has no reference."""
-    import json
-
     if record is None:
         return {}
     if reference is None:
         raise UsageError("--reference-fields says what requests to --reference carry: name a reference")
-    try:
-        fields = json.loads(record)
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
-        raise UsageError(f"--reference-fields must be a JSON object, got {record!r:.60}")
-    return fields
+    return json_object("--reference-fields", record)
 
 
 def _loaded(target: str, draft: str | None, threads: int | None, run_on: EngineChoice) -> Model:

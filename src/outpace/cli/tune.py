@@ -12,6 +12,7 @@ import typer
 from outpace.cli import console, options
 from outpace.cli.bench_view import interval
 from outpace.cli.loading import load_model
+from outpace.cli.tune_endpoint import check_options, tune_endpoint
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tune(
+    ctx: typer.Context,
     model: options.Model = options.EMBEDDED,
     draft: options.DraftModel = None,
     prompts: Annotated[
@@ -37,6 +39,26 @@ def tune(
             metavar="FILE",
             show_default="eight of our own",
             help="JSON lines with 'prompt' or 'turns', such as you will ask; may be repeated.",
+        ),
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--endpoint",
+            metavar="URL",
+            show_default="a model on this machine",
+            help="Measure an OpenAI-compatible server from outside instead; --model is then the name to ask for. "
+            "A key is read from OPENAI_API_KEY.",
+        ),
+    ] = None,
+    plain_fields: Annotated[
+        str | None,
+        typer.Option(
+            "--plain-fields",
+            metavar="JSON",
+            show_default="none",
+            help="With --endpoint: fields of a request that make the server decode plainly, to compare with. "
+            """Of outpace serve '{"speculation": {"off": true}}'.""",
         ),
     ] = None,
     per_task: Annotated[
@@ -73,6 +95,9 @@ def tune(
     and for a draft model beta = 1 - D_TV position by position from the full laws. From these the speed-up of every
     drafter and length is predicted, without a round that decoded what it drafted, and then measured. The costs are
     saved; later runs begin with them. The text never depends on it.
+
+    Of a server: tokens/s by its own usage, alone and with others at once, and the acceptance that its counters at
+    /metrics show (vLLM's names). When it goes away half-way, what was measured is kept; the exit code is then 1.
     """
     from outpace.audit.prompts import PROMPTS
     from outpace.bench.provenance import provenance
@@ -80,6 +105,9 @@ def tune(
     from outpace.bench.tuning import tune as tuned
 
     wanted = _lengths(lengths)
+    name = check_options(ctx) if endpoint else None
+    if plain_fields is not None and not endpoint:
+        raise UsageError("--plain-fields is of requests to a server: name it with --endpoint URL")
     for name, value, least in (("max_tokens", max_tokens, 16), ("repeats", repeats, 1)):
         if value < least:
             raise UsageError(f"{name} must be at least {least}, got {value}")
@@ -88,6 +116,9 @@ def tune(
     asked = list(PROMPTS)
     if prompts:
         asked = [question.text for question in choose(read_questions(prompts), (), per_task)]
+    if endpoint:
+        tune_endpoint(endpoint, name, asked, plain_fields, max_tokens, repeats, as_json)
+        return
     with load_model(model, draft=draft, threads=threads, context=context) as loaded:
         found = tuned(
             loaded,
