@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outpace.cli import console, options
-from outpace.cli.loading import load_model
+from outpace.cli.loading import EngineChoice, load_model
 from outpace.errors import MissingExtra, UsageError
 
-SERVER = "Server"
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from outpace.serve.settings import Settings
+
+SERVER, VLLM = "Server", "vLLM"
 
 Host = Annotated[
     str, typer.Option("--host", rich_help_panel=SERVER, help="Address to listen on; 0.0.0.0 lets other machines in.")
@@ -67,6 +73,79 @@ ApiKey = Annotated[
 ]
 
 
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        rich_help_panel=options.ENGINE,
+        help="auto (native), native, torch, or vllm: started and supervised, its API passed on with our counters.",
+    ),
+]
+Drafter = Annotated[
+    str,
+    typer.Option(
+        "--drafter",
+        metavar="NAME",
+        rich_help_panel=VLLM,
+        show_default="suffix, or the --draft",
+        help="How vLLM drafts: suffix, ngram, eagle (with --head) or none. On our own engines requests say it.",
+    ),
+]
+DraftLength = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-length",
+        metavar="K",
+        rich_help_panel=VLLM,
+        show_default="4",
+        help="Tokens that vLLM drafts a round; 0 is plain decoding.",
+    ),
+]
+PlanFile = Annotated[
+    str | None,
+    typer.Option(
+        "--plan",
+        metavar="FILE.json",
+        rich_help_panel=VLLM,
+        show_default="none",
+        help="What `outpace plan --json` wrote: drafter, length and devices are its choice.",
+    ),
+]
+Head = Annotated[
+    str | None,
+    typer.Option(
+        "--head", metavar="MODEL", rich_help_panel=VLLM, show_default="none", help="The drafting head of eagle."
+    ),
+]
+Devices = Annotated[
+    int,
+    typer.Option("--devices", metavar="N", rich_help_panel=VLLM, help="Devices of a machine that share the model."),
+]
+Nodes = Annotated[
+    int,
+    typer.Option(
+        "--nodes",
+        metavar="N",
+        rich_help_panel=VLLM,
+        help="Machines that share the model; Ray must run on them, as vLLM wants it.",
+    ),
+]
+Program = Annotated[
+    str, typer.Option("--vllm", metavar="PATH", rich_help_panel=VLLM, help="The command that starts vLLM.")
+]
+Extra = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vllm-option",
+        metavar="WORD",
+        rich_help_panel=VLLM,
+        show_default="none",
+        help="A further word for vLLM, such as --vllm-option=--max-model-len=8192; may be repeated.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command("serve")(serve)
@@ -77,6 +156,7 @@ def serve(
     draft: options.DraftModel = None,
     context: options.ContextLength = None,
     threads: options.Threads = None,
+    engine: Engine = "auto",
     host: Host = "127.0.0.1",
     port: Port = 8000,
     name: Name = None,
@@ -87,20 +167,27 @@ def serve(
     grace_seconds: GraceSeconds = 30.0,
     body_megabytes: BodyMegabytes = 8,
     api_key: ApiKey = None,
+    drafter: Drafter = "auto",
+    draft_length: DraftLength = None,
+    plan: PlanFile = None,
+    head: Head = None,
+    devices: Devices = 1,
+    nodes: Nodes = 1,
+    vllm: Program = "vllm",
+    vllm_option: Extra = None,
 ) -> None:
     """Serve a model to any OpenAI client, with speculation and the same text.
 
-    POST /v1/chat/completions and /v1/completions, GET /v1/models, /health, /ready, /metrics, /openapi.json.
+    POST /v1/chat/completions and /v1/completions, GET /v1/models, /health, /ready, /metrics, /openapi.json. With
+    --engine vllm what vLLM serves, its counters under our names where they mean the same.
     """
     try:
-        import uvicorn
-
-        from outpace.serve.app import make_app
         from outpace.serve.scheduler import Limits
-        from outpace.serve.service import Service
         from outpace.serve.settings import Settings
     except ImportError as error:
         raise MissingExtra(f"outpace serve ({error.name} is not installed)", "serve") from None
+    from outpace.cli.serve_vllm import Wanted, serve_vllm
+
     settings = Settings(
         host=host,
         port=port,
@@ -111,23 +198,47 @@ def serve(
         limits=Limits(slots=slots, queue=queue, tokens=cache_tokens or 0, seconds=request_seconds),
     )
     settings.check()
-    loaded = load_model(model, draft=draft, threads=threads, context=context)
+    words = tuple(vllm_option or ())
+    wanted = Wanted(model, draft, drafter, draft_length, plan, head, devices, nodes, vllm, words)
+    if engine == "vllm":
+        serve_vllm(wanted, settings)
+        return
+    if wanted != Wanted(model, draft):
+        raise UsageError(
+            f"options of the panel {VLLM!r} are for --engine vllm, got --engine {engine}: leave them out"
+        )
+    from outpace.serve.app import make_app
+    from outpace.serve.service import Service
+
+    run_on = EngineChoice(engine)
+    loaded = load_model(model, draft=draft, threads=threads, context=context, engine=run_on)
     service = Service.of(loaded, settings)
+    listen(make_app(service), settings, service.name)
+
+
+def listen(
+    app: FastAPI, settings: Settings, name: str, stop: Callable[[Callable[[], None]], None] | None = None
+) -> None:
+    """Serves until a signal ends it. stop: is given what ends it, too. Raises UsageError for a port in use."""
+    import uvicorn
+
     config = uvicorn.Config(
-        make_app(service),
-        host=host,
-        port=port,
+        app,
+        host=settings.host,
+        port=settings.port,
         log_level="warning",
         access_log=False,
-        timeout_graceful_shutdown=max(1, round(grace_seconds)),
+        timeout_graceful_shutdown=max(1, round(settings.grace_seconds)),
         server_header=False,
     )
     server = uvicorn.Server(config)
+    if stop is not None:
+        stop(lambda: setattr(server, "should_exit", True))
     try:
         socket = config.bind_socket()
     except SystemExit:
-        raise UsageError(f"cannot listen on {host}:{port}: is the port in use?") from None
+        raise UsageError(f"cannot listen on {settings.host}:{settings.port}: is the port in use?") from None
     socket.listen(2048)  # whoever reads the line below may connect at once
     address, bound = socket.getsockname()[:2]
-    console.note(f"{service.name} at http://{address}:{bound}/v1 (pid {os.getpid()}); Ctrl-C ends")
+    console.note(f"{name} at http://{address}:{bound}/v1 (pid {os.getpid()}); Ctrl-C ends")
     server.run(sockets=[socket])

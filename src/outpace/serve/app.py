@@ -52,14 +52,16 @@ def make_app(service: Service) -> FastAPI:
 
     app = FastAPI(title="outpace", lifespan=lifespan, docs_url=None, redoc_url=None, responses=REFUSALS)
     app.add_middleware(Guard, api_key=service.settings.api_key, body_bytes=service.settings.body_bytes)
-    _add_errors(app)
+    add_errors(app)
     _add_status(app, service)
     _add_completions(app, service)
     add_page(app, service)
     return app
 
 
-def _add_errors(app: FastAPI) -> None:
+def add_errors(app: FastAPI) -> None:
+    """Makes every refusal OpenAI's error object."""
+
     @app.exception_handler(ApiError)
     @app.exception_handler(OutpaceError)
     async def refused(_: Request, error: Exception) -> JSONResponse:

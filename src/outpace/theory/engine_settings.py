@@ -13,7 +13,7 @@ PLACEHOLDER_HEAD = "HEAD"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What to set. kind: "draft", "eagle", "ngram" or "none"; target, draft: names as they were given."""
+    """What to set. kind: "draft", "eagle", "ngram", "suffix" or "none"; target, draft: names as they were given."""
 
     target: str
     kind: str
@@ -35,7 +35,7 @@ def all_settings(chosen: Chosen) -> tuple[Settings, ...]:
     """Returns the settings of every engine: outpace, vLLM, llama.cpp, SGLang, TensorRT-LLM."""
     return (
         Settings("outpace", "this one", _outpace(chosen)),
-        Settings("vLLM", "0.15 and later", _vllm(chosen)),
+        Settings("vLLM", "0.15 and later", shlex.join(vllm_words(chosen))),
         Settings("llama.cpp", "builds b10035 and later", _llama_cpp(chosen)),
         Settings("SGLang", "its documentation of 2026", _sglang(chosen)),
         Settings("TensorRT-LLM", "1.4, in the file of trtllm-serve --config", _tensorrt_llm(chosen)),
@@ -51,6 +51,8 @@ def vllm_config(chosen: Chosen) -> dict[str, Any] | None:
         return {"method": "eagle3", "model": PLACEHOLDER_HEAD} | length
     if chosen.kind == "ngram":
         return {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5} | length
+    if chosen.kind == "suffix":
+        return {"method": "suffix"} | length
     return None
 
 
@@ -66,14 +68,15 @@ def _outpace(chosen: Chosen) -> str:
     return shlex.join(words) if chosen.kind != "eagle" else f"OUTPACE_HEADS={PLACEHOLDER_HEAD} {shlex.join(words)}"
 
 
-def _vllm(chosen: Chosen) -> str:
+def vllm_words(chosen: Chosen) -> list[str]:
+    """Returns vLLM's command, word by word."""
     words = ["vllm", "serve", chosen.target]
     if chosen.devices > 1:
         words += ["--tensor-parallel-size", str(chosen.devices)]
     config = vllm_config(chosen)
     if config is not None:
         words += ["--speculative-config", json.dumps(config)]
-    return shlex.join(words)
+    return words
 
 
 def _llama_cpp(chosen: Chosen) -> str:
