@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -24,9 +26,13 @@ TOKENS = 96
 
 @cache
 def folder(name: str, dtype: str) -> Path:
-    """Returns a transformers folder of a catalogue model, made for this run."""
-    place = Path(tempfile.mkdtemp(prefix="outpace-torch-")) / f"{name}-{dtype}"
-    return models.export(file_of(name), place, dtype)
+    """Returns a transformers folder of a catalogue model: NAME-TYPE where models are, else made for this run."""
+    for known in search_folders():
+        if (known / f"{name}-{dtype}" / "config.json").is_file():
+            return known / f"{name}-{dtype}"
+    made = Path(tempfile.mkdtemp(prefix="outpace-torch-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return models.export(file_of(name), made / f"{name}-{dtype}", dtype)
 
 
 @cache

@@ -268,7 +268,7 @@ def start(
     params = SamplingParams(temperature=temperature, seed=seed)
     shares_noise = RULES[rule].shares_noise
     asked = Prompt(tuple(prompt), source, tuple(expected))
-    session, context = target.open(asked)
+    session, context = target.open(asked, drafter.taps)
     draft_laws = Sampler(params, seed, choice, shares_noise=shares_noise, processors=processors)
     drafting = drafter.open(asked, context, draft_laws)
     return Round(

@@ -22,6 +22,7 @@ from outpace.control import CostProfile
 from outpace.errors import UsageError, VocabularyMismatch
 from outpace.generation import Generation, check_room
 from outpace.grammar import Grammar
+from outpace.heads.published import published_head
 from outpace.opening import Opened, Opening
 from outpace.options import AUTO, Options, Plan, plan
 from outpace.registry import ENGINES
@@ -58,7 +59,8 @@ def load(
     """Returns the model, ready to generate.
 
     target, draft: a catalogue name, a GGUF file, a folder with safetensors and config.json, or a Hugging Face id;
-    the draft is a smaller model of the same vocabulary. threads: None = the cores this process may use.
+    the draft is a smaller model of the same vocabulary, or on engine "torch" the folder of a published head.
+    threads: None = the cores this process may use.
     context: room for prompt and answer in tokens; None = the model's own, at most 8,192. engine: "native", or "torch"
     for any model of transformers in a folder. draft_engine: of the draft, by default the target's. translate: how a
     draft of another vocabulary drafts, "token" by token or "string" by string; None refuses it. Of torch alone:
@@ -83,6 +85,9 @@ def load(
     stores = Stores.of(text.vocabulary, scorer.vocab_size, None if store is None else Path(store))
     if draft is None:
         return Model(scorer, text, stores=stores, costs=profiles.profile(scorer), load_seconds=clock() - start)
+    head = published_head(models.resolve(os.fspath(draft)), scorer)
+    if head is not None:
+        return Model(scorer, text, head, stores=stores, costs=profiles.profile(scorer), load_seconds=clock() - start)
     # A draft of a shorter context drafts until the text outgrows it.
     drafting = {} if draft_engine == "native" else settings
     helper, helper_text = _load(draft, draft_engine, threads, context, drafting, clip=True)
@@ -182,10 +187,11 @@ class Model:
         model's own ending tokens do not. min_tokens: nothing ends it before this many tokens. grammar: a
         JsonSchema or Regex that the text fits, unless a stop or max_tokens ends it; needs the extra 'structured'.
         drafter: "auto", "none", "ngram", "suffix", "model", "mixture" (of the last two), "early_exit" or
-        "quantized" (the target itself, in part or at 4 bits), a head ("eagle", "parallel",
-        "medusa", "blockwise") or a plugin's. draft_length: tokens drafted a round; 0 is plain decoding, None is set
-        from measured costs. rule: "coupled" keeps the seed's text whatever is drafted, "rejection", "block" and
-        "traversal" keep the law; "typical", "lenience" and "lenience-greedy" are lossy, and the result says so.
+        "quantized" (the target itself, in part or at 4 bits), a head ("eagle", "parallel", "medusa", "blockwise"),
+        "published" (a head's folder as the draft) or a plugin's. draft_length: tokens drafted a round; 0 is plain
+        decoding, None is set from measured costs. rule: "coupled" keeps the seed's text whatever is drafted,
+        "rejection", "block" and "traversal" keep the law; "typical", "lenience" and "lenience-greedy" are lossy, and
+        the result says so.
         prediction: the text that is expected, which drafters then copy from; the answer is the same without it.
         observer: sees each round's laws and scores before it is committed.
         Raises UsageError with all that is wrong in one message, ContextOverflow when the prompt leaves no room.

@@ -64,6 +64,7 @@ DRAFTERS = Registry(
         "parallel": "outpace.drafters.parallel:make",
         "medusa": "outpace.drafters.medusa:make",
         "blockwise": "outpace.drafters.medusa:make_blockwise",
+        "published": "outpace.drafters.published:make",
     },
 )
 """Callables (target, draft) -> Drafter, where `draft` is a loaded smaller Target or None."""

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import WhisperFeatureExtractor
 from typer.testing import CliRunner
 
@@ -19,40 +18,10 @@ import outpace
 from outpace.cli.app import app
 from outpace.errors import ModelNotFound, UsageError
 from outpace.hf.speech import RATE, read_wav, resampled
-from outpace.targets.torch_loading import quiet
-from tiny_torch import V, seq2seq_model
+from tiny_folders import byte_level, pieces, saved
 
 SPEECH = Path(__file__).parent / "boats.wav"
 """'Twelve boats sail to the island.', by espeak-ng, 16 kHz."""
-
-
-def saved(folder, name, tokenizer, **settings):
-    with quiet():
-        seq2seq_model(name).save_pretrained(folder)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return folder
-
-
-def pieces():
-    """Returns a Unigram tokenizer of T5's kind: words, letters, and </s> after each text."""
-    words = ["▁the", "▁sea", "▁is", "▁deep", "▁", *"abcdefghijklmnopqrstuvwxyz"]
-    vocab = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *((word, -len(word) * 0.1 - 1) for word in words)]
-    tokenizer = Tokenizer(models.Unigram(vocab, unk_id=2))
-    tokenizer.add_special_tokens(["<pad>", "</s>", "<unk>"])
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    return tokenizer
-
-
-def byte_level():
-    vocab = {char: i + 4 for i, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet())[: V - 4])}
-    tokenizer = Tokenizer(models.BPE({"<pad>": 0, "<end>": 1, "<s>": 2, "<start>": 3} | vocab, []))
-    tokenizer.add_special_tokens(["<pad>", "<end>", "<s>", "<start>"])
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
 
 
 @pytest.fixture(scope="module")

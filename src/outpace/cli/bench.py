@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outpace.cli import bench_drafters, bench_run, console, options
+from outpace.cli import bench_drafters, bench_paper, bench_run, console, options
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     group.command("kernels")(kernels)
     bench_run.register(group)
     bench_drafters.register(group)
+    group.command("paper")(bench_paper.paper)
     app.add_typer(group, name="bench")
 
 

@@ -136,7 +136,8 @@ DraftModel: TypeAlias = Annotated[
         metavar="MODEL",
         rich_help_panel=SPECULATION,
         show_default="none",
-        help="A smaller model of the same vocabulary that drafts; named as --model is. Implies --drafter model.",
+        help="A smaller model of the same vocabulary that drafts; named as --model is. Implies --drafter mixture. "
+        "Beside --engine torch also the folder of a published EAGLE or Medusa head.",
     ),
 ]
 Drafter: TypeAlias = Annotated[
@@ -148,8 +149,8 @@ Drafter: TypeAlias = Annotated[
         help="Who proposes the next tokens: auto, suffix (what mostly followed the same words), ngram (what followed "
         "them last), unigram or bigram (counts of tokens), model (--draft), mixture (suffix and model), "
         "early_exit (the model's first layers), quantized (the model at 4 bits), lookahead (its earlier guesses), "
-        "eagle, parallel, medusa or blockwise (heads on the target's features, see outpace train), translate "
-        "(see --translate), or none (plain decoding).",
+        "eagle, parallel, medusa or blockwise (heads on the target's features, see outpace train), published (a "
+        "head's folder as --draft), translate (see --translate), or none (plain decoding).",
     ),
 ]
 Store: TypeAlias = Annotated[
