@@ -29,8 +29,8 @@ def made(name):
     return DRAFTERS.get(name)(TARGET, small)
 
 
-HEADS = ("eagle", "parallel", "medusa", "blockwise")
-"""They need a native target's hidden states; tests/drafters/test_heads.py holds them to the same."""
+HEADS = ("eagle", "parallel", "medusa", "blockwise", "published")
+"""They need a real target's hidden states; tests/drafters/test_heads.py and tests/heads hold them to the same."""
 
 
 @pytest.fixture(params=[*(name for name in DRAFTERS.names() if name not in HEADS), "scripted", "adversarial"])
