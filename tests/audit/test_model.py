@@ -10,7 +10,8 @@ import outpace
 from outpace import models
 from outpace.api import Model
 from outpace.audit.breaking import OneShort, SwapsRows
-from outpace.audit.model import QUICK, audit_model
+from outpace.audit.model import QUICK, Extent, audit_model
+from outpace.audit.prompts import PROMPTS
 from outpace.audit.report import FAILS, NOT_COVERED, Minutes
 from outpace.audit.watched import WatchedTarget
 from outpace.errors import UsageError
@@ -67,6 +68,16 @@ def test_a_short_audit_lists_what_it_left_out_and_tries_every_mutant(tiny):
     assert not report.holds
     assert len(report.controls) >= LEAST
     assert any("time ran out" in line for line in report.not_covered)
+
+
+@pytest.mark.parametrize("mode", ["token", "string"])
+def test_a_draft_of_another_vocabulary_holds(tiny_llama, tiny_qwen2, mode):
+    pytest.importorskip("outpace._native", reason="the native engine is not built")
+    few = Extent(PROMPTS[:2], 12, (3,), (2,), (), (4,), 8, (3,))
+    with outpace.load(tiny_llama, draft=tiny_qwen2, translate=mode, threads=1, context=256) as model:
+        report = audit_model(model, extent=few, wanted=["model" if mode == "token" else "translate"])
+    assert report.faults == ()
+    assert report.count(NOT_COVERED) < len(report.checks) / 4
 
 
 def test_an_unknown_drafter_is_refused(tiny):

@@ -11,7 +11,7 @@ import pytest
 from outpace import Model
 from outpace.bench.comparison import FASTER, UNCLEAR, compare
 from outpace.bench.contender import PLAIN, Ours, Reading, arrivals_of
-from outpace.bench.run import Entrant, Run, measure, read_run
+from outpace.bench.run import KILLED, Entrant, Run, measure, read_run
 from outpace.bench.summary import ALL, summarise
 from outpace.bench.tasks import Question
 from outpace.errors import UsageError
@@ -92,6 +92,14 @@ def test_an_interrupted_run_keeps_what_was_measured(tmp_path: Path) -> None:
     assert kept.ended == "interrupted"
     assert kept.record() == run.record()
     assert len(kept.readings["a"]) == 3
+
+
+def test_what_is_kept_of_a_run_that_is_killed_says_so(tmp_path: Path) -> None:
+    kept: list[str | None] = []
+    run = run_of(Fake("a", 0.1), keep=lambda run: kept.append(run.ended))
+    assert run.ended is None
+    assert kept[-1] is None
+    assert set(kept[:-1]) == {KILLED}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "other"}', '{"format": "outpace bench 1"}'])

@@ -13,6 +13,7 @@ from outpace.audit.report import Finding, NotCovered, Task
 from outpace.audit.subject import FILTERED, GREEDY, SAMPLED, Subject, Wanted, Way
 from outpace.audit.texts import lossless_rules
 from outpace.audit.watched import WatchedTarget
+from outpace.drafters.translate import Translated
 from outpace.sampling import Sampler
 from outpace.types import EMPTY, Budget, Draft, Prompt
 
@@ -31,10 +32,13 @@ def cache_tasks(subject: Subject, drafter: str, lengths: Sequence[int]) -> Itera
 
 
 def cache_length(subject: Subject, way: Way) -> Finding:
-    """After every round the target's cache holds every committed token but the last, and a draft model's no more."""
+    """After every round the target's cache holds every committed token but the last, and a draft model's no more.
+
+    A draft of another vocabulary keeps a cache of other tokens, which is not looked into.
+    """
     draft = subject.model.draft
-    watched = None if draft is None else WatchedTarget(draft)
-    watching = replace(subject, model=Model(subject.model.target, subject.model.text, watched))
+    watched = None if draft is None or isinstance(draft, Translated) else WatchedTarget(draft)
+    watching = replace(subject, model=Model(subject.model.target, subject.model.text, watched or draft))
     rounds = 0
     for wanted in (GREEDY, SAMPLED):
         for number, question in enumerate(subject.questions[:3]):

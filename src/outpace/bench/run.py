@@ -49,6 +49,9 @@ class Entrant:
     failed: str | None = None
 
 
+KILLED = "its process ended before it was done"
+
+
 @dataclass(slots=True)
 class Run:
     """What was measured so far. readings: contender -> prompt -> one a repeat. ended: why it stopped early."""
@@ -164,6 +167,7 @@ def measure(
     contender that fails leaves the run with its reason; KeyboardInterrupt ends the run, and what was measured stays.
     """
     active = list(contenders)
+    run.ended = KILLED  # what is kept on the way says so, should nothing else be
     parts = _Parts(run, active, ids, max_tokens, keep, progress, len(run.questions) * (repeats + 1) + 1)
     try:
         for contender in contenders:
@@ -173,6 +177,7 @@ def measure(
                 parts.ask(question, backwards=bool((repeat + number) % 2))
         parts.compare_greedy()
         parts.compare_sampled(seed)
+        run.ended = None
     except KeyboardInterrupt:
         run.ended = "interrupted"
     keep(run)

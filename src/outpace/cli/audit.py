@@ -52,7 +52,7 @@ DraftModel = Annotated[
         "--draft",
         metavar="MODEL",
         show_default="the target drafts for itself",
-        help="A smaller model of the same vocabulary that drafts.",
+        help="A smaller model that drafts: of the same vocabulary, or of another one with --translate.",
     ),
 ]
 Audited = Annotated[
@@ -78,6 +78,7 @@ def model(
     target: Audited = options.EMBEDDED,
     drafter: Drafters = None,
     draft: DraftModel = None,
+    translate: options.Translate = None,
     minutes: Minutes = None,
     quick: Quick = False,
     engine: options.Engine = "auto",
@@ -99,7 +100,7 @@ def model(
 
     time = Minutes(minutes)
     _ready(html)
-    run_on = EngineChoice(engine, engine, device=device, dtype=dtype)
+    run_on = EngineChoice(engine, engine, translate, device, dtype)
     with _loaded(target, draft, threads, run_on) as loaded:
         report = audit_model(
             loaded,
@@ -116,6 +117,7 @@ def law(
     target: Audited = options.EMBEDDED,
     drafter: Drafters = None,
     draft: DraftModel = None,
+    translate: options.Translate = None,
     minutes: Minutes = None,
     quick: Quick = False,
     engine: options.Engine = "auto",
@@ -137,7 +139,7 @@ def law(
 
     time = Minutes(minutes)
     _ready(html)
-    run_on = EngineChoice(engine, engine, device=device, dtype=dtype)
+    run_on = EngineChoice(engine, engine, translate, device, dtype)
     with _loaded(target, draft, threads, run_on) as loaded:
         report = audit_law(
             loaded,
