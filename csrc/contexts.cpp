@@ -1,10 +1,13 @@
 #include "contexts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <queue>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "sampler_math.h"
 
 namespace outpace {
 
@@ -189,6 +192,7 @@ class Tree {
     }
     std::reverse(path_.begin() + static_cast<std::ptrdiff_t>(start), path_.end());
     rank();
+    if (limits_.noise) contest(static_cast<uint32_t>(path_.size() - start));
     const size_t width = std::min(candidates_.size(), static_cast<size_t>(limits_.width));
     for (size_t i = 0; i < width; ++i) {
       const double prob = std::min(1.0, limits_.scale * candidates_[i].prob);
@@ -218,6 +222,28 @@ class Tree {
         candidate.prob = (static_cast<double>(context->count_of(candidate.token)) + prior * candidate.prob) / total;
       }
     }
+    sort();
+  }
+
+  // Replaces the candidates' probabilities by those of being drawn with the noise of the place after `depth` tokens.
+  void contest(uint32_t depth) {
+    if (candidates_.size() > kContestants) candidates_.resize(kContestants);
+    const auto& [seed, choice, place] = *limits_.noise;
+    const sampling::NoiseKey key{seed, place + depth, 0, choice << 8};
+    double listed = 0.0, sum = 0.0;
+    for (Candidate& candidate : candidates_) {
+      listed += candidate.prob;
+      const double strength =
+          std::sqrt(candidate.prob / sampling::exponential(static_cast<uint32_t>(candidate.token), key));
+      candidate.prob = strength;
+      sum += strength;
+    }
+    sum += kUnlisted * std::sqrt(std::max(1.0 - listed, kLeastUnlisted));
+    for (Candidate& candidate : candidates_) candidate.prob /= sum;
+    sort();
+  }
+
+  void sort() {
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.prob > b.prob; });
   }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,9 @@ constexpr int kContextSlots = 4;  // continuations that a context remembers
 constexpr int kMaxContextDepth = 32;
 constexpr size_t kMostGrown = 256;  // nodes of a tree
 constexpr int32_t kNoToken = -1;
+constexpr size_t kContestants = 12;  // candidates of a place whose noise is looked at
+constexpr double kUnlisted = 2.5;    // weight of what no context lists, in such a contest
+constexpr double kLeastUnlisted = 0.02;
 
 struct Context {
   uint64_t key = 0;
@@ -68,11 +72,18 @@ struct GrownNode {
   double prob;     // given the parent
 };
 
+// The noise that the tokens after the tail are drawn with; contexts.py has what it is used for.
+struct DrawNoise {
+  uint64_t seed;
+  uint32_t choice, place;  // of the first token
+};
+
 struct GrowthLimits {
   int depth;                       // of a path
   std::span<const double> prices;  // [most nodes] least path probability of each node
   int width;                       // children of a node
   double scale;                    // of every probability
+  std::optional<DrawNoise> noise;
 };
 
 // The likely continuations of `tail` by falling path probability, up to the first that is not worth its price.

@@ -317,15 +317,8 @@ void Row::filter() {
 
 void Row::contest(uint64_t key, const NoiseKey& noise) {
   const uint32_t id = id_of(key);
-  NoiseKey low_noise = noise;
-  ++low_noise.choice_and_purpose;  // the purpose after a Gumbel purpose holds its low bits
-  uint32_t high[4], low[4];
-  sampling::philox(id >> 2, noise, high);
-  sampling::philox(id >> 2, low_noise, low);
-  const uint64_t k = uint64_t{high[id & 3]} << 20 | low[id & 3] >> 12;
-  const double u = (static_cast<double>(k) + 0.5) * 0x1p-52;
   const double x = below_largest(logit_of(key)) / settings_.temperature;
-  const double score = x + -sampling::log(-sampling::log(u));
+  const double score = x + -sampling::log(sampling::exponential(id, noise));
   if (score > best_score_ || (score == best_score_ && id < best_id_)) {
     best_score_ = score;
     best_id_ = id;

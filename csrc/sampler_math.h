@@ -91,6 +91,18 @@ static inline void philox(uint32_t block, const NoiseKey& key, uint32_t out[4]) 
   out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
+// -ln u of a token at a place, u in (0, 1): as noise.py's keyed_exponential. The purpose after a Gumbel purpose holds
+// the low bits.
+static inline double exponential(uint32_t token, const NoiseKey& key) {
+  NoiseKey low_key = key;
+  ++low_key.choice_and_purpose;
+  uint32_t high[4], low[4];
+  philox(token >> 2, key, high);
+  philox(token >> 2, low_key, low);
+  const uint64_t k = uint64_t{high[token & 3]} << 20 | low[token & 3] >> 12;
+  return -log((static_cast<double>(k) + 0.5) * 0x1p-52);
+}
+
 // A number below the base-2 logarithm of 1 - u for every u whose top 32 bits are `high`, by at most 0.09: what a chord
 // of the logarithm gives. Gumbel noise -ln(-ln u) is below -ln(1 - u), so it is less than -ln 2 times this.
 static inline float log2_tail_bound(uint32_t high) {

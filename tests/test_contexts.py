@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
 
-from outpace.contexts import LARGEST, SLOTS, Context, ReadableCounts, grow, likely
+from outpace.contexts import LARGEST, SLOTS, Context, DrawNoise, ReadableCounts, contested, grow, likely
+from outpace.noise import gumbel
 
 LAYER = 2.0
 
@@ -60,7 +62,7 @@ def test_a_full_counter_is_halved():
 
 def test_longer_contexts_correct_shorter_ones():
     counts = counted([1, 2, 3, 9, 2, 4, 9, 2, 4, 1, 2])  # after 2: 3 once, 4 twice; after 1 2: 3 once
-    [(first, high), (second, low)] = likely([(counts, LAYER)], [1, 2], 4, 1.0)
+    [(first, high), (second, low)] = likely([(counts, LAYER)], [1, 2])
     after_two = {3: 1 / 5, 4: 2 / 5}
     assert (first, second) == (3, 4)
     assert high == pytest.approx((1 + LAYER * after_two[3]) / (1 + LAYER))
@@ -69,8 +71,8 @@ def test_longer_contexts_correct_shorter_ones():
 
 def test_a_specific_layer_corrects_a_general_one():
     store, own = counted([1, 2] * 10), counted([1, 3])
-    assert likely([(store, LAYER), (own, LAYER)], [1], 1, 1.0)[0][0] == 2
-    assert likely([(store, LAYER), (counted([1, 3] * 20), LAYER)], [1], 1, 1.0)[0][0] == 3
+    assert likely([(store, LAYER), (own, LAYER)], [1])[0][0] == 2
+    assert likely([(store, LAYER), (counted([1, 3] * 20), LAYER)], [1])[0][0] == 3
 
 
 def test_a_tree_grows_by_path_probability_and_stops_at_the_price():
@@ -90,6 +92,18 @@ def test_a_tree_grows_by_path_probability_and_stops_at_the_price():
 def test_width_one_is_a_chain_and_depth_is_kept():
     counts = counted([1, 2, 3] * 10)
     assert grow([(counts, LAYER)], [1], 5, [0.0] * 9, 1).parents == (-1, 0, 1, 2, 3)
+
+
+def test_noise_says_which_of_equals_will_be_drawn():
+    """Under the law that the candidates have, the first of the contest is the draw itself."""
+    law, right = dict.fromkeys(range(4), 0.25), 0
+    for place in range(200):
+        noise = DrawNoise(7, 0, place)
+        drawn = max(law, key=lambda token: math.log(law[token]) + gumbel(7, 0, noise.place, [token])[0])
+        ranked = contested([*law.items()], noise)
+        right += ranked[0][0] == drawn
+        assert sum(prob for _, prob in ranked) < 1
+    assert right == 200
 
 
 def test_nothing_known_gives_nothing():
@@ -122,8 +136,9 @@ def test_the_fast_form_is_the_readable_one_to_the_bit(seed):
         depth, nodes, width = chance.randint(0, 9), chance.randint(0, 20), chance.randint(1, SLOTS)
         prices = sorted(0.3 * chance.random() ** 3 for _ in range(nodes))
         priors, scale = [chance.uniform(0.5, 5) for _ in range(2)], chance.uniform(0.5, 1.5)
-        slow = grow([*zip(readable, priors, strict=True)], text, depth, prices, width, scale)
-        assert native.grow([*zip(fast, priors, strict=True)], text, depth, prices, width, scale) == tuple(slow)
+        noise = chance.choice([None, DrawNoise(chance.randrange(1 << 64), chance.randrange(3), len(text))])
+        slow = grow([*zip(readable, priors, strict=True)], text, depth, prices, width, scale, noise)
+        assert native.grow([*zip(fast, priors, strict=True)], text, depth, prices, width, scale, noise) == tuple(slow)
     assert [counts.contexts for counts in fast] == [counts.contexts for counts in readable]
 
 

@@ -189,4 +189,5 @@ def grow(
     prices: Sequence[float],
     width: int,
     scale: float = 1.0,
+    noise: tuple[int, int, int] | None = None,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]: ...

@@ -6,15 +6,23 @@ most frequent continuations; which of them is likely is asked of all contexts of
 
     p_k(x) = (count_k(x) + prior * p_{k-1}(x)) / (total_k + prior),    p_0 = 0
 
+Where the noise is known that a token will be drawn with, the law p alone would say which: argmax of p(x) / e_x, with
+e_x exponential noise (the Gumbel noise is -ln e_x). Counts are only roughly p, so the contest is softened:
+
+    P(x is drawn) = s_x / (sum of s + UNLISTED sqrt(1 - sum of p)),    s_x = sqrt(p(x) / e_x)
+
 This is the readable form; `csrc/contexts.cpp` does the same, to the bit, in a few microseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import sqrt
 from typing import Any, NamedTuple, Protocol
+
+from outpace.noise import Purpose, keyed_exponential
 
 try:
     from outpace import _native
@@ -28,6 +36,13 @@ LARGEST = 65535
 """A context whose count of one continuation has reached this is halved."""
 
 MAX_DEPTH = 32
+
+CONTESTANTS = 12
+"""Candidates of a place whose noise is looked at."""
+
+UNLISTED, LEAST_UNLISTED = 2.5, 0.02
+"""Weight of what no context lists, and its probability at least. On 20 sampled answers to training prompts the square
+root and this weight promise 4 % more tokens a second than no noise, weights of 4 and 6 as much."""
 
 STORE_PRIOR, OWN_PRIOR = 2.0, 4.0
 """Weights of the shorter context's law, for texts of other requests and for the request's own. Measured on a target's
@@ -70,12 +85,21 @@ def continuations(
     prices: Sequence[float],
     width: int,
     scale: float,
+    noise: DrawNoise | None = None,
 ) -> Growth:
     """Returns `grow` of counts that `new_counts` made."""
     own: Any = layers  # all made by new_counts, so all of one kind
     if _native is None:
-        return grow(own, tail, depth, prices, width, scale)
-    return Growth(*_native.grow(own, tail, depth, prices, width, scale))
+        return grow(own, tail, depth, prices, width, scale, noise)
+    return Growth(*_native.grow(own, tail, depth, prices, width, scale, noise))
+
+
+class DrawNoise(NamedTuple):
+    """The plain sampler's noise from a place on. place: tokens before the one that follows the tail."""
+
+    seed: int
+    choice: int
+    place: int
 
 
 @dataclass(slots=True)
@@ -156,12 +180,14 @@ def grow(
     prices: Sequence[float],
     width: int,
     scale: float = 1.0,
+    noise: DrawNoise | None = None,
 ) -> Growth:
     """Returns the continuations of `tail` by falling path probability, up to the first that is not worth its price.
 
     layers: counts, each with the weight of what came before it, the least specific first. depth: longest path.
     prices: [most nodes] the least path probability of each node. width: children of a node, at most SLOTS. scale:
-    what every probability is multiplied by, for texts that are more or less predictable than their counts.
+    what every probability is multiplied by, for texts that are more or less predictable than their counts. noise:
+    what the tokens will be drawn with; None = the probabilities of a place are taken as they are.
     """
     tokens: list[int] = []
     parents: list[int] = []
@@ -173,8 +199,12 @@ def grow(
 
     def expand(node: int, path_probability: float) -> None:
         nonlocal pushed
-        path = [*tail, *paths[node]] if node >= 0 else list(tail)
-        for token, prob in likely(layers, path, width, scale):
+        below = paths[node] if node >= 0 else []
+        ranked = likely(layers, [*tail, *below])
+        if noise is not None:
+            ranked = contested(ranked, noise._replace(place=noise.place + len(below)))
+        for token, listed in ranked[:width]:
+            prob = min(1.0, scale * listed)
             if path_probability * prob >= prices[len(tokens)]:
                 heappush(frontier, (-path_probability * prob, pushed, node, token, prob))
                 pushed += 1
@@ -198,10 +228,8 @@ def grow(
     return Growth(tuple(tokens), tuple(parents), tuple(probs))
 
 
-def likely(
-    layers: Sequence[tuple[ReadableCounts, float]], path: Sequence[int], width: int, scale: float
-) -> list[tuple[int, float]]:
-    """Returns up to `width` (token, probability) by falling probability; of equals the longest context's first."""
+def likely(layers: Sequence[tuple[ReadableCounts, float]], path: Sequence[int]) -> list[tuple[int, float]]:
+    """Returns (token, probability) by falling probability; of equals the longest context's first."""
     found: list[tuple[Context, float]] = []
     for counts, prior in layers:
         for k in range(1, min(counts.depth, len(path)) + 1):
@@ -217,5 +245,23 @@ def likely(
         seen = dict(zip(context.tokens, context.counts, strict=True))
         for token, before in candidates.items():
             candidates[token] = (seen.get(token, 0) + prior * before) / (context.total + prior)
-    ranked = sorted(candidates.items(), key=lambda item: -item[1])[:width]
-    return [(token, min(1.0, scale * prob)) for token, prob in ranked]
+    return _by_probability(candidates.items())
+
+
+def contested(ranked: Sequence[tuple[int, float]], noise: DrawNoise) -> list[tuple[int, float]]:
+    """Returns the most probable (token, probability), with the chance that each is drawn with the place's noise."""
+    ranked = ranked[:CONTESTANTS]
+    tokens = [token for token, _ in ranked]
+    exponential = keyed_exponential(noise.seed, noise.choice, Purpose.SAMPLE, noise.place, 0, tokens)
+    listed = total = 0.0
+    strengths: list[float] = []
+    for (_, prob), waiting in zip(ranked, exponential.tolist(), strict=True):
+        listed += prob
+        strengths.append(sqrt(prob / waiting))
+        total += strengths[-1]
+    total += UNLISTED * sqrt(max(1.0 - listed, LEAST_UNLISTED))
+    return _by_probability((token, strength / total) for token, strength in zip(tokens, strengths, strict=True))
+
+
+def _by_probability(found: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    return sorted(found, key=lambda item: -item[1])

@@ -106,10 +106,19 @@ def _words(
 
 
 def keyed_gumbel(seed: int, choice: int, purpose: int, place: int, node: int, ids: npt.ArrayLike) -> Float64Array:
-    """Returns standard Gumbel noise of each token id, -ln(-ln u) with u = (k + 1/2) / 2^52 and k of 52 random bits.
+    """Returns standard Gumbel noise of each token id, -ln of its exponential noise.
 
-    u is never 0 or 1, so the noise lies in [-3.61, 36.74]; the law it gives an argmax is off by at most V 2^-53 in
-    total variation. The top 32 bits of k come from `purpose`, the low 20 from `purpose + 1`.
+    It lies in [-3.61, 36.74]; the law it gives an argmax is off by at most V 2^-53 in total variation.
+    """
+    return -log(keyed_exponential(seed, choice, purpose, place, node, ids))
+
+
+def keyed_exponential(
+    seed: int, choice: int, purpose: int, place: int, node: int, ids: npt.ArrayLike
+) -> Float64Array:
+    """Returns standard exponential noise of each token id, -ln u with u = (k + 1/2) / 2^52 and k of 52 random bits.
+
+    u is never 0 or 1. The top 32 bits of k come from `purpose`, the low 20 from `purpose + 1`.
     """
     ids = np.asarray(ids, dtype=np.int64)
     blocks, lane = ids >> 2, ids & 3
@@ -117,7 +126,7 @@ def keyed_gumbel(seed: int, choice: int, purpose: int, place: int, node: int, id
     low = np.choose(lane, _words(seed, choice, purpose + 1, place, node, blocks)).astype(np.uint64)
     k = (high << np.uint64(20)) | (low >> np.uint64(12))
     u = (k.astype(np.float64) + 0.5) * 2.0**-52
-    return -log(-log(u))
+    return -log(u)
 
 
 def gumbel(seed: int, choice: int, position: int, ids: npt.ArrayLike) -> Float64Array:

@@ -304,6 +304,11 @@ class Sampler:
         """Whether every draw is the row's largest logit: greedy, and nothing changes the logits."""
         return self.params.greedy and not self._sees_paths
 
+    @property
+    def shared_noise(self) -> tuple[int, int] | None:
+        """(seed, choice) of draws that are keyed by absolute position alone; None of others, and of greedy ones."""
+        return (self.seed, self.choice) if self.shares_noise and not self.params.greedy else None
+
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[RowLaw]:
         """Returns [N+1] laws: row 0 follows the last committed token, row i + 1 node i."""
         rows = scores.logits  # the native engine's are as they must be

@@ -93,7 +93,7 @@ class Draft:
     tokens: [N] parents before children; siblings in the order they were drawn, duplicates legal.
     parents: [N] index of the parent node, -1 = the last committed token; a chain is -1, 0, 1, ...
     laws: [N] the law that node i was drawn from, given its ancestors and earlier siblings; None = chosen
-        without randomness (a point mass).
+        without randomness (a point mass), or by `LawMaker.shared_noise` alone.
     probes: trailing nodes that are scored for the drafter's sake, never verified and never counted.
     """
 
@@ -278,10 +278,15 @@ class LawMaker(Protocol):
     """Turns scores into laws: one for each row, seeing the committed tokens and the node's own path.
 
     takes_argmax: every draw is the row's largest logit, whatever came before, so a drafter need not ask for it.
+    shared_noise: (seed, choice) of the noise that the target draws with, where a drafter may look at it: under a rule
+        that shares noise any draft keeps the text. None under other rules, and where nothing is drawn.
     """
 
     @property
     def takes_argmax(self) -> bool: ...
+
+    @property
+    def shared_noise(self) -> tuple[int, int] | None: ...
 
     def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[Law]:
         """Returns [N+1] laws; row 0 is the law after the last committed token."""

@@ -3,6 +3,7 @@
 Every context of one to `OWN_DEPTH` last tokens has a say (`contexts.py`), so a draft is a tree of likely
 continuations with path probabilities that can be believed, and grows exactly while its next node is worth a row of
 the target's pass. After Oliaro et al. 2024 (SuffixDecoding), whose scores are counts of the longest match alone.
+Where the target's tokens are drawn with noise that can be looked at, it decides among what is likely.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from outpace.contexts import OWN_PRIOR, SLOTS, STORE_PRIOR, Counts, Growth, continuations, new_counts
+from outpace.contexts import OWN_PRIOR, SLOTS, STORE_PRIOR, Counts, DrawNoise, Growth, continuations, new_counts
 from outpace.estimates import Calibration
 from outpace.types import (
     EMPTY,
@@ -42,10 +43,17 @@ class Store(Protocol):
 
 
 class SuffixSession:
-    """One request: its tokens, counted when the first draft is asked for."""
+    """One request: its tokens, counted when the first draft is asked for.
 
-    def __init__(self, prompt: Sequence[int], stores: Sequence[Store]) -> None:
+    noise: `LawMaker.shared_noise`. before: tokens of `prompt` in front of the request's own, which have no place.
+    """
+
+    def __init__(
+        self, prompt: Sequence[int], stores: Sequence[Store], noise: tuple[int, int] | None = None, before: int = 0
+    ) -> None:
         self._tokens = list(prompt)
+        self._noise = noise
+        self._before = before
         self._prompt_length = len(prompt)
         self._stores = stores
         self._counts: Counts | None = None
@@ -70,6 +78,7 @@ class SuffixSession:
             budget.node_prices(),
             1 if budget.chains else SLOTS,
             self._calibration.scale if budget.prices else 1.0,  # a fixed length depends on the text alone
+            None if self._noise is None else DrawNoise(*self._noise, len(self._tokens) - self._before),
         )
         return Draft(grown.tokens, grown.parents, (None,) * len(grown.tokens))
 
@@ -125,7 +134,8 @@ class SuffixDrafter:
         self._stores = tuple(stores)
 
     def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
-        return SuffixSession(prompt.copyable(OWN_DEPTH), self._stores)
+        text = prompt.copyable(OWN_DEPTH)
+        return SuffixSession(text, self._stores, laws.shared_noise, len(text) - len(prompt.ids))
 
     def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
         return [cast(SuffixSession, session).propose(budget) for session, budget in work]
