@@ -1,6 +1,7 @@
 #include "contexts.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <queue>
 #include <stdexcept>
@@ -230,16 +231,18 @@ class Tree {
     if (candidates_.size() > kContestants) candidates_.resize(kContestants);
     const auto& [seed, choice, place] = *limits_.noise;
     const sampling::NoiseKey key{seed, place + depth, 0, choice << 8};
+    std::array<double, kContestants> strengths;
     double listed = 0.0, sum = 0.0;
-    for (Candidate& candidate : candidates_) {
-      listed += candidate.prob;
-      const double strength =
-          std::sqrt(candidate.prob / sampling::exponential(static_cast<uint32_t>(candidate.token), key));
-      candidate.prob = strength;
-      sum += strength;
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      const auto& [token, prob] = candidates_[i];
+      listed += prob;
+      strengths[i] = std::sqrt(prob / sampling::exponential(static_cast<uint32_t>(token), key));
+      sum += strengths[i];
     }
     sum += kUnlisted * std::sqrt(std::max(1.0 - listed, kLeastUnlisted));
-    for (Candidate& candidate : candidates_) candidate.prob /= sum;
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      candidates_[i].prob = kTrusted * (strengths[i] / sum) + (1.0 - kTrusted) * candidates_[i].prob;
+    }
     sort();
   }
 

@@ -17,6 +17,7 @@ constexpr int kMaxContextDepth = 32;
 constexpr size_t kMostGrown = 256;  // nodes of a tree
 constexpr int32_t kNoToken = -1;
 constexpr size_t kContestants = 12;  // candidates of a place whose noise is looked at
+constexpr double kTrusted = 0.7;  // weight of what the noise says
 constexpr double kUnlisted = 2.5;    // weight of what no context lists, in such a contest
 constexpr double kLeastUnlisted = 0.02;
 

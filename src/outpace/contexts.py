@@ -9,7 +9,8 @@ most frequent continuations; which of them is likely is asked of all contexts of
 Where the noise is known that a token will be drawn with, the law p alone would say which: argmax of p(x) / e_x, with
 e_x exponential noise (the Gumbel noise is -ln e_x). Counts are only roughly p, so the contest is softened:
 
-    P(x is drawn) = s_x / (sum of s + UNLISTED sqrt(1 - sum of p)),    s_x = sqrt(p(x) / e_x)
+    P(x is drawn) = TRUSTED s_x / (sum of s + UNLISTED sqrt(1 - sum of p)) + (1 - TRUSTED) p(x),
+    s_x = sqrt(p(x) / e_x)
 
 This is the readable form; `csrc/contexts.cpp` does the same, to the bit, in a few microseconds.
 """
@@ -39,6 +40,9 @@ MAX_DEPTH = 32
 
 CONTESTANTS = 12
 """Candidates of a place whose noise is looked at."""
+
+TRUSTED = 0.7
+"""Weight of what the noise says against what the counts say."""
 
 UNLISTED, LEAST_UNLISTED = 2.5, 0.02
 """Weight of what no context lists, and its probability at least. On 20 sampled answers to training prompts the square
@@ -260,7 +264,10 @@ def contested(ranked: Sequence[tuple[int, float]], noise: DrawNoise) -> list[tup
         strengths.append(sqrt(prob / waiting))
         total += strengths[-1]
     total += UNLISTED * sqrt(max(1.0 - listed, LEAST_UNLISTED))
-    return _by_probability((token, strength / total) for token, strength in zip(tokens, strengths, strict=True))
+    return _by_probability(
+        (token, TRUSTED * (strength / total) + (1 - TRUSTED) * prob)
+        for (token, prob), strength in zip(ranked, strengths, strict=True)
+    )
 
 
 def _by_probability(found: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
