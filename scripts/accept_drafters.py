@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -182,6 +183,22 @@ def founding() -> Iterator[Outcome]:
                 )
 
 
+HARD = ("multi_turn: writing", "multi_turn: roleplay", "json")
+
+
+def hard_kinds() -> Iterator[Outcome]:
+    """What repeats itself least, and JSON by a schema: five prompts a kind, default drafters of both models."""
+    if find_spec("llguidance") is None:
+        raise NotRun("JSON by a schema needs the extra 'structured': pip install 'outpace[structured]'")
+    prompts = [p for p in read_prompts([FILES[0], DATA / "schema_prompts.jsonl"], 5) if p.task in HARD]
+    for name in (EMBEDDED, TARGET):
+        report = measure(load(name), prompts, ["suffix"], repeats=REPEATS)
+        for row in report.rows:
+            if row.task != ALL:
+                yield Outcome(f"{name}, {row.task}", f"{row.speedup:.2f} times plain", "lower bound at least 0.97",
+                              row.low >= 0.97, f"{row.low:.2f} to {row.high:.2f}")  # fmt: skip
+
+
 SIZES = (DRAFT, "cut", EMBEDDED, "suffix", "bigram", "unigram")
 
 
@@ -216,6 +233,7 @@ LINES: list[Line] = [
     ("pair", "1.5B, greedy, cut-down draft", lambda: default(TARGET, made_draft(), 0.0, (1.6, 0.97, 2.0))),
     ("pair-sampled", "1.5B, temperature 1", lambda: default(TARGET, made_draft(), 1.0, (1.3, 0.96, 0))),
     ("always-wrong", "a drafter that is always wrong", always_wrong),
+    ("hard-kinds", "writing, roleplay, JSON by a schema", hard_kinds),
     ("founding", "1.5B in bf16, greedy, drafts at an eighth and a third of its passes", founding),
     ("draft-sizes", "1.5B: drafts by size", draft_sizes),
     ("draft-cost", "1.5B: the 0.5B whole and cut down", draft_cost),

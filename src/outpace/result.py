@@ -230,7 +230,7 @@ def explanation(result: Result) -> list[str]:
             f"{expected.cost:.2f} passes: {expected.speedup / plain:.1f} tokens/s, {expected.speedup:.2f} times plain"
         )
         if expected.rates:
-            by_length = ", ".join(f"{length}: {rate:.2f}" for length, rate in enumerate(expected.rates))
+            by_length = ", ".join(f"{length}: {rate:.2f}" for length, rate in enumerate(expected.rates[:9]))
             lines.append(f"by draft length, times plain: {by_length}")
     lines.append(
         f"realised: {result.tokens_per_step:.2f} tokens a round, {result.tokens_per_second:.1f} tokens/s, "

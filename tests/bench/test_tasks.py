@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from outpace.bench.drafters import read_prompts
+from outpace.bench.speed import Conditions, bench_run
 from outpace.bench.tasks import Question, choose, read_questions
 from outpace.errors import UsageError
 
@@ -53,3 +55,12 @@ def test_so_many_a_task_are_chosen_and_an_unknown_task_is_refused() -> None:
         choose(questions, ["c"], None)
     with pytest.raises(UsageError, match="at least 1, got 0"):
         choose(questions, [], 0)
+
+
+def test_our_own_prompts_have_schemas_that_bench_run_refuses_and_bench_drafters_takes(native):
+    file = Path(__file__).parents[2] / "data" / "schema_prompts.jsonl"
+    questions = read_questions([file])
+    assert all(question.schema for question in questions)
+    assert all(prompt.grammar is not None for prompt in read_prompts([file], 10))
+    with pytest.raises(UsageError, match="json/0 asks for JSON by a schema: outpace bench drafters takes it"):
+        bench_run(native, Path("m.gguf"), None, questions, Conditions())

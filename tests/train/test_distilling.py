@@ -17,29 +17,14 @@ from outpace.types import Draft, Prompt
 torch = pytest.importorskip("torch", reason="training is not installed (pip install 'outpace[train]')")
 
 from outpace.train.decoder import Decoder  # noqa: E402
-from outpace.train.running import Answers, Healing, heal_draft, write_data  # noqa: E402
+from outpace.train.running import Healing, heal_draft  # noqa: E402
 
 COMMAND = ["outpace", "train", "distill"]
 QUIET = {"show": lambda done, of, words: None}
 HEALING = Healing(epochs=8.0, batch=8, rate=3e-3, minutes=None, seed=0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def corpus(tiny_llama, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    prompts = folder / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps({"prompt": f"Tell me of {n * n}."}) + "\n" for n in range(120)))
-    answers = Answers(tokens=3000, max_tokens=40, max_prompt=100, temperatures=(0.0, 0.5), batch=16, seed=0)
-    write_data(str(tiny_llama), 1, prompts, (), folder / "corpus", answers, COMMAND, **QUIET)
-    return folder / "corpus"
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from outpace.train.corpus import Corpus  # noqa: E402
 from outpace.train.losses import acceptance, aimed_loss  # noqa: E402
 from outpace.train.medusa import FeatureHeads  # noqa: E402
 from outpace.train.network import DraftNetwork  # noqa: E402
-from outpace.train.running import Answers, Training, train_head, write_data  # noqa: E402
+from outpace.train.running import Training, train_head  # noqa: E402
 from small_heads import KINDS  # noqa: E402
 
 COMMAND = ["outpace", "train"]
@@ -29,22 +29,7 @@ QUIET = {"show": lambda done, of, words: None}
 TRAINING = Training("eagle", 320, 2, 2.0, 8, 2e-3, 8, None, 0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def corpus(tiny_llama, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    prompts = folder / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps({"prompt": f"Tell me of {n * n}."}) + "\n" for n in range(120)))
-    answers = Answers(tokens=3000, max_tokens=40, max_prompt=100, temperatures=(0.0, 0.5), batch=16, seed=0)
-    write_data(str(tiny_llama), 1, prompts, (), folder / "corpus", answers, COMMAND, **QUIET)
-    return folder / "corpus"
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def config(kind, **changes):

@@ -95,7 +95,8 @@ def _load(file: WeightFile, wanted: Wanted) -> NativeTarget:
         raise UsageError(str(error)) from None
     tensors, embedding = _pack(file, threads, formats)
     model = _native.Model(config, tensors, embedding, context, threads, wanted.kernel or "")
-    name = f"{file.path.stem} packed to {pack}" if pack else file.path.stem
+    path = file.path  # the file itself, with its tokens, is not to be kept
+    name = f"{path.stem} packed to {pack}" if pack else path.stem
 
     def first_layers(layers: int) -> NativeTarget:
         part = replace(config, layers=layers, windows=config.windows[:layers])
@@ -105,7 +106,7 @@ def _load(file: WeightFile, wanted: Wanted) -> NativeTarget:
     def packed() -> NativeTarget:
         if pack == DRAFT_PACK:
             raise UsageError(f"{name} has its weights at {DRAFT_PACK} already: nothing is left to round")
-        return load_native(file.path, **asdict(replace(wanted, pack=DRAFT_PACK)))
+        return load_native(path, **asdict(replace(wanted, pack=DRAFT_PACK)))
 
     return NativeTarget(
         model, config, name=name, exit_layer=wanted.exit_layer, reductions=Reductions(first_layers, packed)
