@@ -103,7 +103,7 @@ def bench(name: str, kernel: str, *options: str) -> dict[str, Any]:
     environment = {**os.environ, "OUTPACE_KERNEL": kernel}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
-        raise NotRun(done.stderr.strip())
+        raise RuntimeError((done.stderr.strip().splitlines() or ["said nothing"])[-1])
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 
