@@ -54,7 +54,7 @@ def speed() -> Iterator[Outcome]:
 
     model = load(EMBEDDED, "bfloat16")
     theirs = AutoModelForCausalLM.from_pretrained(folder(EMBEDDED, "bfloat16"), dtype=torch.bfloat16).eval()
-    times = dict.fromkeys(("ours", "generate", "n-grams", "lookup"), 0.0)
+    times = dict.fromkeys(("ours", "generate", "n-grams", "lookup", "default"), 0.0)
     tokens = dict.fromkeys(times, 0)
     inside = total = 0.0
     for _, question in questions(1):
@@ -63,7 +63,7 @@ def speed() -> Iterator[Outcome]:
         own = {"max_new_tokens": TOKENS, "do_sample": False, "pad_token_id": 0}
         best = dict.fromkeys(times, (float("inf"), 0))
         for _ in range(2):
-            for name, how in (("ours", "none"), ("n-grams", "ngram")):
+            for name, how in (("ours", "none"), ("n-grams", "ngram"), ("default", "auto")):
                 result = model.generate(question, max_tokens=TOKENS, drafter=how)
                 best[name] = min(best[name], (result.seconds.decode, len(result.tokens)))
                 if name == "ours":
