@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import sys
 import traceback
 from dataclasses import asdict
@@ -50,7 +51,10 @@ def main() -> int:
     parser.add_argument("part", choices=sorted(f.stem[7:].replace("_", "-") for f in parts()))
     parser.add_argument("--only", nargs="*", default=[], help="names of lines")
     parser.add_argument("--json", type=Path, help="also write the records there")
+    parser.add_argument("--llama-server", type=Path, help="llama.cpp's server, for the part `serve`")
     options = parser.parse_args()
+    if options.llama_server is not None:
+        os.environ["OUTPACE_LLAMA_SERVER"] = str(options.llama_server.resolve())
     module = importlib.import_module("accept_" + options.part.replace("-", "_"))
     lines = [line for line in module.LINES if not options.only or line[0] in options.only]
     records = run(lines, Console(width=150))

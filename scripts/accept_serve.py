@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from serving import endurance, load
+from serving import endurance, load, peers, simulated
 
-LINES = [*load.LINES, *endurance.LINES]
+LINES = [*load.LINES, *simulated.LINES, *peers.LINES, *endurance.LINES]

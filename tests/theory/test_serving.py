@@ -40,9 +40,18 @@ def test_more_slots_give_more_tokens_where_rows_are_free():
     assert many == pytest.approx(16 * one, rel=0.05)  # prompts are read one a turn, so the last slots fill late
 
 
+def test_a_further_request_costs_more_than_a_further_row():
+    apart = machine(0.1, request_seconds=0.003)
+    assert apart.pass_seconds(1, 3) == machine(0.1).pass_seconds(1, 3)
+    assert apart.pass_seconds(4, 0) == pytest.approx(machine(0.1).pass_seconds(4, 0) + 3 * 0.003)
+    assert apart.pass_seconds(4, 0) > apart.pass_seconds(1, 3)
+    with pytest.raises(UsageError, match="request_seconds"):
+        machine(request_seconds=-1.0)
+
+
 def test_drafts_shrink_and_stop_as_the_load_grows():
     drafts = Speculation(AUTOMATIC, acceptance=0.7)
-    lengths = [drafts.length_at(load, costs.linear(0.01, 0.05)) for load in (1, 4, 16, 64)]
+    lengths = [drafts.length_at(load, machine(0.05)) for load in (1, 4, 16, 64)]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] >= 3
     assert lengths[-1] <= 1

@@ -21,6 +21,9 @@ LOAD, SERVER, DRAFTS = "Load", "Server", "Drafts"
 POINTS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
 """Rows at which a model's pass is measured."""
 
+COMPANY = 8
+"""Requests of a shared pass that is measured."""
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
@@ -122,19 +125,25 @@ def _machine(
     from outpace.theory import costs
     from outpace.theory.serving import Machine
 
+    apart = 0.0
     if pass_ms:
         points = [_point(text) for text in pass_ms]
         if prefill is None:
             raise UsageError("--pass-ms needs --prefill as well: no model is measured then")
     else:
-        points, measured = _measured(model, threads)
+        points, measured, apart = _measured(model, threads)
         prefill = prefill or measured
     rows, seconds = max(points)
     first = min(points)[1]
     slope = max(0.0, (seconds - first) / max(1, rows - 1)) if len(points) > 1 else 0.0
     inside = costs.measured(points)
     # Beyond the last point a row costs what it cost on average up to there.
-    return Machine(lambda n: inside(n) if n <= rows else seconds + slope * (n - rows), prefill, slots=slots)
+    return Machine(
+        lambda n: inside(n) if n <= rows else seconds + slope * (n - rows),
+        prefill,
+        slots=slots,
+        request_seconds=apart,
+    )
 
 
 def _point(text: str) -> tuple[int, float]:
@@ -145,15 +154,16 @@ def _point(text: str) -> tuple[int, float]:
         raise UsageError(f"--pass-ms must be ROWS:MS, for example 8:2.7, got {text!r}") from None
 
 
-def _measured(model: str, threads: int | None) -> tuple[list[tuple[int, float]], float]:
-    """Returns (rows, seconds) of passes of a model on this machine, and the tokens/s of its prefill."""
+def _measured(model: str, threads: int | None) -> tuple[list[tuple[int, float]], float, float]:
+    """Returns (rows, seconds) of a model's passes here, the tokens/s of its prefill, and what a request adds."""
     loaded = load_model(model, draft=None, threads=threads, context=1024)
     profile = getattr(loaded.target, "profile_rows", None)
     if profile is None:
         raise UsageError(f"engine {loaded.target.engine!r} cannot be profiled: give --pass-ms and --prefill")
     points = [(rows, profile(rows)) for rows in POINTS]
     rows, seconds = points[-1]
-    return points, rows / seconds
+    together, in_one = profile(1, requests=COMPANY), profile(COMPANY)
+    return points, rows / seconds, max(0.0, (together - in_one) / (COMPANY - 1))
 
 
 def _rates(machine: Machine, prompt_tokens: int, output_tokens: int) -> list[float]:

@@ -233,15 +233,19 @@ class NativeTarget:
         spread[:, self._output_ids] = logits
         return spread
 
-    def profile_rows(self, rows: int, context: int = 128, repeats: int = 5) -> float:
-        """Returns the seconds of a pass over `rows` rows after `context` cached tokens, the best of several."""
+    def profile_rows(self, rows: int, context: int = 128, repeats: int = 5, requests: int = 1) -> float:
+        """Returns the seconds of a pass over `rows` rows of each request after its `context` cached tokens.
+
+        The best of several.
+        """
         if rows < 1 or context < 0 or rows + context > self.max_length:
             raise UsageError(f"rows and context must fit in {self.max_length} positions, got {rows} and {context}")
-        session = self.model.open()
+        sessions = [self.model.open() for _ in range(requests)]
         try:
             tokens = tuple((7919 * i) % self.vocab_size for i in range(context + rows))
-            self.model.prefill(session, tokens[:context])
-            work = [(session, tokens[context:], tuple(range(-1, rows - 2)))]
+            for session in sessions:
+                self.model.prefill(session, tokens[:context])
+            work = [(session, tokens[context:], tuple(range(-1, rows - 2))) for session in sessions]
             best = float("inf")
             for _ in range(repeats):
                 start = time.perf_counter()
@@ -249,7 +253,8 @@ class NativeTarget:
                 best = min(best, time.perf_counter() - start)
             return best
         finally:
-            session.close()
+            for session in sessions:
+                session.close()
 
     def forget_prefixes(self) -> None:
         """Gives up every prefix of a closed request."""

@@ -28,8 +28,9 @@ LONGEST = 15
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What work costs. score: T(n), seconds of a pass over n rows, of whatever requests.
+    """What work costs. score: T(n), seconds of a pass over n rows of one request.
 
+    request_seconds: what each further request adds to a pass beside its rows, as its cache is read apart.
     prefill_tokens_per_second: of prompts. slice_tokens: of a prompt, read in one turn. turn_seconds: what a turn
     costs beside the engine. slots: requests that run at a time.
     """
@@ -39,12 +40,18 @@ class Machine:
     slice_tokens: int = 128
     turn_seconds: float = 0.0
     slots: int = 16
+    request_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         checks.positive("prefill_tokens_per_second", self.prefill_tokens_per_second, "tokens/s")
         checks.count("slice_tokens", self.slice_tokens, 1, "tokens")
         checks.not_negative("turn_seconds", self.turn_seconds, "seconds")
         checks.count("slots", self.slots, 1, "requests")
+        checks.not_negative("request_seconds", self.request_seconds, "seconds")
+
+    def pass_seconds(self, load: int, length: int) -> float:
+        """Returns the seconds of a pass in which `load` requests have `length` drafted rows each."""
+        return self.score(load * (1 + length)) + self.request_seconds * (load - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +104,13 @@ class Speculation:
         if self.draft_length is not AUTOMATIC:
             checks.count("draft_length", self.draft_length, 0, "tokens")
 
-    def length_at(self, load: int, score: SecondsByRows) -> int:
+    def length_at(self, load: int, machine: Machine) -> int:
         """Returns the draft length when `load` requests share a pass."""
         if self.draft_length is not AUTOMATIC:
             return self.draft_length
 
         def rate(length: int) -> float:
-            seconds = score(load * (1 + length)) + length * self.draft_seconds_per_token
+            seconds = machine.pass_seconds(load, length) + length * self.draft_seconds_per_token
             return tokens_per_step(self.acceptance, length) / seconds
 
         return max(range(LONGEST + 1), key=lambda length: (rate(length), -length))
@@ -164,8 +171,8 @@ def simulate(machine: Machine, traffic: Traffic, speculation: Speculation = PLAI
         spent = machine.turn_seconds + _read(machine, reading, running)
         if running:
             load = len(running)
-            length = lengths.setdefault(load, speculation.length_at(load, machine.score))
-            spent += machine.score(load * (1 + length)) + length * speculation.draft_seconds_per_token
+            length = lengths.setdefault(load, speculation.length_at(load, machine))
+            spent += machine.pass_seconds(load, length) + length * speculation.draft_seconds_per_token
             passes, shared, drafted = passes + 1, shared + load, drafted + length
             for request in running:
                 accepted = _geometric(rng, speculation.acceptance, length)
