@@ -104,6 +104,10 @@ inline __m256i integers(__m256i pairs, int which) {
   return _mm256_shuffle_epi8(pairs, _mm256_broadcastsi128_si256(order));
 }
 
+// Has everything that follows read memory anew. Without it compilers take what is in the first-level cache for values,
+// keep them across loops, and, having sixteen registers, write them somewhere else.
+[[gnu::always_inline]] inline void reload() { asm volatile("" ::: "memory"); }
+
 // The same pointer, of which the compiler knows nothing: it would compute the addresses of all steps once for several
 // tiles and keep them in memory, in want of registers.
 [[gnu::always_inline]] inline const int8_t* afresh(const int8_t* q) {
@@ -111,19 +115,23 @@ inline __m256i integers(__m256i pairs, int which) {
   return q;
 }
 
-// Adds steps [first, last) of outputs 8 v to 8 (v + N) and R rows of activations, q [R][32].
-template <int first, int last, class AnySteps, int R, int N>
-[[gnu::always_inline]] inline void add_steps(const AnySteps& steps, int v, const int8_t* q, Grid<R, N>& sums) {
+// Adds a step of outputs 8 v to 8 (v + N) and R rows of activations, q [R][32].
+template <class Codes, int R, int N>
+[[gnu::always_inline]] inline void add_step(const Codes& codes, int step, int v, const int8_t* q, Grid<R, N>& sums) {
+  __m256i of_step[N];
+  for (int n = 0; n < N; ++n) of_step[n] = codes.at(step, v + n);
+  for (int m = 0; m < R; ++m) {
+    const __m256i four = broadcast(q + m * kBlock + 4 * step);
+    for (int n = 0; n < N; ++n) sums.of[m][n] = add_products(sums.of[m][n], of_step[n], four);
+  }
+}
+
+// Adds steps [first, last).
+template <int first, int last, class Codes, int R, int N>
+[[gnu::always_inline]] inline void add_steps(const Codes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
   q = afresh(q);
 #pragma GCC unroll 8
-  for (int s = first; s < last; ++s) {
-    __m256i codes[N];
-    for (int n = 0; n < N; ++n) codes[n] = steps.at(s, v + n);
-    for (int m = 0; m < R; ++m) {
-      const __m256i four = broadcast(q + m * kBlock + 4 * s);
-      for (int n = 0; n < N; ++n) sums.of[m][n] = add_products(sums.of[m][n], codes[n], four);
-    }
-  }
+  for (int s = first; s < last; ++s) add_step(codes, s, v, q, sums);
 }
 
 // The same of all steps, with codes that come out of memory in twos, a step's and the fourth next one's.

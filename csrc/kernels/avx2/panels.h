@@ -36,14 +36,26 @@ struct Twos {
 struct Sixes {
   const uint8_t (&bytes)[2][3][kStepBytes];
   __m256i at(int step, int v) const {
-    const auto three = [&](int s) { return load(bytes[step / 4][s] + 32 * v); };
-    if (step % 4 < 3) return bits_of(three(step % 4), 0, 6);
-    const __m256i low = bits_of(three(0), 6, 2);
-    const __m256i middle = _mm256_and_si256(_mm256_srli_epi16(three(1), 4), _mm256_set1_epi8(0x0c));
-    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(three(2), 2), _mm256_set1_epi8(0x30));
+    const auto of_three = [&](int s) { return load(bytes[step / 4][s] + 32 * v); };
+    if (step % 4 < 3) return bits_of(of_three(step % 4), 0, 6);
+    const __m256i low = bits_of(of_three(0), 6, 2);
+    const __m256i middle = _mm256_and_si256(_mm256_srli_epi16(of_three(1), 4), _mm256_set1_epi8(0x0c));
+    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(of_three(2), 2), _mm256_set1_epi8(0x30));
     return _mm256_or_si256(low, _mm256_or_si256(middle, high));
   }
 };
+
+// The step that is spread over the other three comes first, and those are loaded again: there are no registers to keep
+// them in.
+template <int first, int last, int R, int N>
+[[gnu::always_inline]] inline void add_steps(const Sixes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
+  static_assert(last - first == kSteps / 2);
+  q = afresh(q);
+  add_step(codes, last - 1, v, q, sums);
+  reload();
+#pragma GCC unroll 3
+  for (int s = first; s < last - 1; ++s) add_step(codes, s, v, q, sums);
+}
 
 struct Bytes {
   const uint8_t (&bytes)[kSteps][kStepBytes];
@@ -201,7 +213,7 @@ concept LiesReady = requires(const Block& block) { in_place(block); } || require
 template <class Block>
 constexpr int kFew = !LiesReady<Block> ? 0 : kHasDot ? kRowTile : 8;
 template <>
-constexpr int kFew<PanelQ6_K> = 2;
+constexpr int kFew<PanelQ6_K> = kHasDot ? 7 : 3;
 
 // Calls work(codes of the block, or of its sub-block j).
 template <bool unpacked, class Work, class Block, class... J>

@@ -18,10 +18,6 @@ struct alignas(64) Outputs {
   __m256 acc[kRowTile][kVectors];
 };
 
-// Has everything that follows read memory anew. Without it compilers take what is in the first-level cache for values,
-// keep them across loops, and, having sixteen registers, write them somewhere else.
-[[gnu::always_inline]] inline void reload() { asm volatile("" ::: "memory"); }
-
 // Of a tile of `rows`: how often in_parts() asks for memory ahead.
 constexpr int parts(int rows) { return rows == 1 ? 1 : (rows + 3) / 4 * 2; }
 
