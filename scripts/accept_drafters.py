@@ -106,6 +106,19 @@ def always_wrong() -> Iterator[Outcome]:
     yield Outcome("always wrong, default control", f"{ratio:.3f} times plain", "at least 0.97", ratio >= 0.97)
 
 
+def self_draft() -> Iterator[Outcome]:
+    """The target as its own draft model: every guess is right, and none is worth its price."""
+    model = load(EMBEDDED, EMBEDDED)
+    late = drafting = 0
+    for prompt in read_prompts(FILES[:1], 1):
+        steps = model.generate(prompt.text, max_tokens=128, drafter="model").steps[8:]
+        late += len(steps)
+        drafting += sum(step.drafted > 0 for step in steps)
+    share = 1 - drafting / late
+    figure = f"{share:.3f} of rounds after the eighth are plain"
+    yield Outcome("a draft as dear as its target", figure, "at least 0.95", share >= 0.95)
+
+
 def generate_with(stream: Any, model: Any, drafter: Any) -> Any:
     from outpace.decode import generate
 
@@ -234,6 +247,7 @@ LINES: list[Line] = [
     ("pair-sampled", "1.5B, temperature 1", lambda: default(TARGET, made_draft(), 1.0, (1.3, 0.96, 0))),
     ("always-wrong", "a drafter that is always wrong", always_wrong),
     ("hard-kinds", "writing, roleplay, JSON by a schema", hard_kinds),
+    ("self-draft", "a draft model that costs what its target does", self_draft),
     ("founding", "1.5B in bf16, greedy, drafts at an eighth and a third of its passes", founding),
     ("draft-sizes", "1.5B: drafts by size", draft_sizes),
     ("draft-cost", "1.5B: the 0.5B whole and cut down", draft_cost),
