@@ -62,7 +62,7 @@ static NumpyFloats multiply(const Matrix& w, const Table& x, const std::string& 
     kernels.quantise(activations, 0, w.cols);
     pool->run([&](int thread, int count) {
       const Range share = static_share(w.panels(), thread, count);
-      if (share.begin < share.end) kernels.multiply(w, share.begin, share.end, activations, out.get(), w.rows);
+      if (share.begin < share.end) kernels.multiply(w, share.begin, share.end, activations, {out.get(), w.rows});
     });
   }
   return as_array(out, 0, {size_t(rows), size_t(w.rows)});

@@ -32,6 +32,11 @@ class ForwardPass {
     int row;          // the first one, in this block
     int rows;
   };
+  // Where the heads of a thread are: of row m, head h at m * stride + h * head_dim.
+  struct Projections {
+    float *q, *k, *v;
+    ptrdiff_t q_stride, kv_stride;
+  };
   // What a thread alone touches.
   struct Own {
     std::vector<const uint16_t*> keys, values, own_keys, own_values;
@@ -48,23 +53,27 @@ class ForwardPass {
   void plan(const std::vector<Session*>& sessions, int first);
   void layers(int thread);
   void embed(int thread);
+  void take_columns(int thread);
   void tap(int layer, int thread);
-  void measure(const float* rows, float* squares, int thread);
+  void add_up_squares(const OwnColumns& rows, float* squares, int thread);
+  void invert_rms(const float* squares, int thread);
   const Activations& normalise(const std::vector<float>& weight, int thread);
   void normalise_head(const std::vector<float>& weight, float* head) const;
   const Activations& hand_over(SharedActivations& shared, int thread);
   void project(const LayerWeights& layer, const Activations& x, int thread);
   void attention(const LayerWeights& layer, int index, int thread);
-  void rotate_queries(const LayerWeights& weights, int layer, const Task& task, Range heads);
-  void store(const LayerWeights& weights, int layer, const Task& task, int kv_head, Own& own);
-  void attend(int layer, const Task& task, Range heads, Own& own);
+  void rotate_queries(const LayerWeights& weights, int layer, const Task& task, Range heads, int thread);
+  void store(const LayerWeights& weights, int layer, const Task& task, int kv_head, int thread);
+  void attend(int layer, const Task& task, Range heads, int thread);
   void gather(int layer, const Task& task, int kv_head, Own& own, AttentionTask& call);
+  Products own_product(int thread) const;
   void multiply_own(const Matrix& w, const Activations& x, int thread);
   void add_product(const std::vector<float>& post_norm, int thread);
   void feed_forward(const LayerWeights& layer, int index, int thread);
   const Activations& activate(const LayerWeights& layer, const Activations& x, int thread);
   void head(int thread);
-  ptrdiff_t qkv_stride() const { return config_.query_size() + 2 * config_.kv_size(); }
+  OwnColumns own_columns(const Floats& all, int thread) const;  // of hidden_size
+  Projections projections(int thread) const;
 
   const Model& model_;
   const ModelConfig& config_;
@@ -75,7 +84,8 @@ class ForwardPass {
   SharedActivations normed_, attended_, activated_;
   std::vector<Range> hidden_panels_, ffn_panels_, vocab_panels_;  // by thread
   HeadShares heads_;
-  const Floats x_, qkv_, up_, product_;  // [kRows] of: hidden, q k v, ffn, hidden
+  // [kRows] of: hidden, q k v, ffn, hidden; OwnColumns, but for the embedded rows that `product_` has to begin with.
+  const Floats x_, qkv_, up_, product_;
   const size_t squares_of_thread_;       // floats
   // [thread][row][panel of the thread]: of x and of products, summed over the panel's columns.
   const Floats squares_, post_squares_;

@@ -136,12 +136,12 @@ void DraftHead::combine(const Matrix& a, Activations& xa, const Matrix* b, Activ
   pool_->run([&](int thread, int threads) {
     quantise_share(kernels, xa, thread, threads);
     if (b != nullptr) quantise_share(kernels, xb, thread, threads);
-    pool_->barrier();
+    pool_->barrier(thread);
     const Range share = static_share(a.panels(), thread, threads);
     if (share.begin == share.end) return;
-    kernels.multiply(a, share.begin, share.end, xa, out, hidden_);
+    kernels.multiply(a, share.begin, share.end, xa, {out, hidden_});
     if (b == nullptr) return;
-    kernels.multiply(*b, share.begin, share.end, xb, product_.data(), hidden_);
+    kernels.multiply(*b, share.begin, share.end, xb, {product_.data(), hidden_});
     const int begin = share.begin * kPanelRows, end = std::min(share.end * kPanelRows, hidden_);
     for (int row = 0; row < xa.rows; ++row)
       kernels.add(product_.data() + size_t(row) * hidden_ + begin, out + size_t(row) * hidden_ + begin, end - begin);

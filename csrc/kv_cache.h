@@ -82,7 +82,6 @@ class Session {
 
   // Stores one row's key and value of one head; f16 [head_dim] each.
   void store(int row, int layer, int head, const uint16_t* key, const uint16_t* value);
-
   // The blocks [0, blocks) as pages hold them.
   void blocks(int layer, int head, int blocks, const uint16_t** keys, const uint16_t** values) const;
 

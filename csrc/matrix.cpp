@@ -134,7 +134,8 @@ size_t checked_size(int max_rows, int max_cols) {
 }  // namespace
 
 Activations::Activations(int max_rows, int max_cols)
-    : f32_(buffer<float>(checked_size(max_rows, max_cols))),
+    : max_rows_(max_rows),
+      f32_(buffer<float>(checked_size(max_rows, max_cols))),
       q32_(buffer<int8_t>(checked_size(max_rows, max_cols))),
       q256_(buffer<int8_t>(checked_size(max_rows, max_cols))),
       scales32_(buffer<BlockScale>(checked_size(max_rows, max_cols) / kBlock + 1)),
@@ -145,6 +146,7 @@ void Activations::want(Format format) {
   const ActivationKind kind = format_info(format).activation;
   wants_32 = wants_32 || kind == ActivationKind::int8_32;
   wants_256 = wants_256 || kind == ActivationKind::int8_256;
+  wants_f32 = wants_f32 || kind == ActivationKind::f32;
 }
 
 }  // namespace outpace

@@ -51,6 +51,17 @@ struct SuperBlockScale {
 };
 constexpr int kMostAbsSum16 = 1023;
 
+// Output n of row m goes to y[m * stride + n], multiplied by factors[m] where there are any: a norm's factor may be known
+// later than what it multiplies.
+struct Products {
+  float* y;
+  ptrdiff_t stride;
+  const float* factors = nullptr;
+
+  float* row(int m) const { return y + m * stride; }
+  float factor(int m) const { return factors == nullptr ? 1.0f : factors[m]; }
+};
+
 // Rows of activations that meet an unpacked block of weights. Their int8 blocks lie side by side, [block][row][32].
 constexpr int kRowTile = 16;
 
@@ -58,12 +69,20 @@ constexpr int kRowTile = 16;
 struct Activations {
   Activations(int max_rows, int max_cols);  // throws std::invalid_argument, std::bad_alloc
   int rows = 0, cols = 0;
-  bool wants_32 = false, wants_256 = false;  // what quantise() has to produce for the matrices that will read it
+  // What the matrices read that will meet it: quantise() has to produce the int8 forms.
+  bool wants_32 = false, wants_256 = false, wants_f32 = false;
   void want(Format format);                  // of a matrix that will
 
   float* f32(int row) { return f32_.get() + row * f32_stride(); }  // [cols], 64-byte aligned
   const float* f32(int row) const { return f32_.get() + row * f32_stride(); }
   ptrdiff_t f32_stride() const { return (cols + 15) / 16 * 16; }
+
+  // Columns [col0, col1) of a row, for whoever writes just these and quantises them. Where columns lie `apart`, those of
+  // one writer follow each other row by row, far from others', and f32(row) means nothing.
+  bool apart = false;
+  float* f32(int row, int col0, int col1) { return f32_.get() + place_f32(row, col0, col1); }
+  const float* f32(int row, int col0, int col1) const { return f32_.get() + place_f32(row, col0, col1); }
+  ptrdiff_t f32_stride(int col0, int col1) const { return apart ? col1 - col0 : f32_stride(); }
 
   // Rows of the tile that `row` is in: the distance between two blocks of a row.
   int tile_width(int row) const {
@@ -83,6 +102,9 @@ struct Activations {
   }
 
  private:
+  ptrdiff_t place_f32(int row, int col0, int col1) const {
+    return row * f32_stride(col0, col1) + (apart ? max_rows_ : 1) * ptrdiff_t(col0);
+  }
   ptrdiff_t place(int block, int row, int blocks) const {
     const int first = row / kRowTile * kRowTile;
     return static_cast<ptrdiff_t>(first) * blocks + block * tile_width(row) + (row - first);
@@ -90,6 +112,7 @@ struct Activations {
 
   template <class T>
   using Buffer = std::unique_ptr<T[], void (*)(void*)>;
+  const int max_rows_;
   Buffer<float> f32_;
   Buffer<int8_t> q32_, q256_;
   Buffer<BlockScale> scales32_;

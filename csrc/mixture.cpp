@@ -54,17 +54,17 @@ size_t Mixture::bytes() const {
   return floats * sizeof(float) + own_.size() * kRowTile * size_t(config_.hidden_size + config_.ffn_size) * 7;
 }
 
-void Mixture::run(int layer, const Activations& x, float* product, int thread) {
+void Mixture::run(int layer, const Activations& x, const float* factors, const Products& product, int thread) {
   Own& own = own_[thread];
   const Matrix& router = *model_.weights_.layers[layer].router;
   const Range share = static_share(router.panels(), thread, threads_);
   if (share.begin < share.end)
-    kernels_.multiply(router, share.begin, share.end, x, scores_.get(), config_.experts);
-  pool_.barrier();
+    kernels_.multiply(router, share.begin, share.end, x, {scores_.get(), config_.experts, factors});
+  pool_.barrier(thread);
   choose(x.rows, own);
   group(x.rows, own);
-  gate_and_up(experts_[layer], x, thread);
-  pool_.barrier();
+  gate_and_up(experts_[layer], x, factors, thread);
+  pool_.barrier(thread);
   down(experts_[layer], thread);
   sum(x.rows, product, thread);
 }
@@ -108,7 +108,7 @@ void Mixture::group(int rows, Own& own) const {
   }
 }
 
-void Mixture::gate_and_up(const std::vector<Expert>& experts, const Activations& x, int thread) {
+void Mixture::gate_and_up(const std::vector<Expert>& experts, const Activations& x, const float* factors, int thread) {
   Own& own = own_[thread];
   const Range share = ffn_panels_[thread];
   if (share.begin == share.end) return;
@@ -116,12 +116,15 @@ void Mixture::gate_and_up(const std::vector<Expert>& experts, const Activations&
   const auto multiply = config_.gate == Gate::gelu ? kernels_.gelu_multiply : kernels_.silu_multiply;
   for (const Unit& unit : own.units) {
     own.in.rows = unit.count;
-    for (int i = 0; i < unit.count; ++i)
-      std::memcpy(own.in.f32(i), x.f32(own.pairs[unit.first + i]), size_t(config_.hidden_size) * sizeof(float));
+    for (int i = 0; i < unit.count; ++i) {
+      const int row = own.pairs[unit.first + i];
+      std::memcpy(own.in.f32(i), x.f32(row), size_t(config_.hidden_size) * sizeof(float));
+      own.factors[i] = factors[row];
+    }
     kernels_.quantise(own.in, 0, config_.hidden_size);
     float *const gate = gate_.get() + size_t(unit.first) * ffn, *const up = up_.get() + size_t(unit.first) * ffn;
-    kernels_.multiply(experts[unit.expert].gate, share.begin, share.end, own.in, gate, ffn);
-    kernels_.multiply(experts[unit.expert].up, share.begin, share.end, own.in, up, ffn);
+    kernels_.multiply(experts[unit.expert].gate, share.begin, share.end, own.in, {gate, ffn, own.factors});
+    kernels_.multiply(experts[unit.expert].up, share.begin, share.end, own.in, {up, ffn, own.factors});
     for (int i = 0; i < unit.count; ++i) {
       float* const gated = gate + size_t(i) * ffn + begin;
       multiply(gated, up + size_t(i) * ffn + begin, gated, size);
@@ -140,16 +143,16 @@ void Mixture::down(const std::vector<Expert>& experts, int thread) {
                   size_t(config_.ffn_size) * sizeof(float));
     kernels_.quantise(own.activated, 0, config_.ffn_size);
     kernels_.multiply(experts[unit.expert].down, share.begin, share.end, own.activated,
-                      out_.get() + size_t(unit.first) * config_.hidden_size, config_.hidden_size);
+                      {out_.get() + size_t(unit.first) * config_.hidden_size, config_.hidden_size});
   }
 }
 
-void Mixture::sum(int rows, float* product, int thread) {
+void Mixture::sum(int rows, const Products& product, int thread) {
   const Own& own = own_[thread];
   const int used = config_.experts_used, begin = hidden_panels_[thread].begin * kPanelRows;
   const int size = hidden_panels_[thread].end * kPanelRows - begin;
   for (int row = 0; row < rows; ++row) {
-    float* const total = product + size_t(row) * config_.hidden_size + begin;
+    float* const total = product.row(row) + begin;
     std::fill_n(total, size, 0.0f);
     for (int slot = row * used; slot < (row + 1) * used; ++slot) {
       float* const out = out_.get() + size_t(own.places[slot]) * config_.hidden_size + begin;

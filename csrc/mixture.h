@@ -12,9 +12,9 @@ class Mixture {
  public:
   Mixture(const Model& model, int max_rows, const std::vector<Range>& hidden_panels);
 
-  // product[row] = the sum over the row's experts, on the columns of this thread's panels. `x` holds the normed rows.
-  // By all threads of a job at once, with barriers.
-  void run(int layer, const Activations& x, float* product, int thread);
+  // Row by row of `product`: the sum over the row's experts, on the columns of this thread's panels. Products with the
+  // rows of `x` are to be multiplied by `factors`. By all threads of a job at once, with barriers.
+  void run(int layer, const Activations& x, const float* factors, const Products& product, int thread);
   size_t bytes() const;
 
  private:
@@ -28,6 +28,7 @@ class Mixture {
   // What a thread alone touches. Every thread plans for itself: that takes less than an exchange.
   struct Own {
     Activations in, activated;
+    float factors[kRowTile];          // of the rows in `in`
     std::vector<int> chosen, places;  // [row][slot]: the expert, and which pair it is
     std::vector<float> shares;        // [row][slot]: what the expert's output is multiplied by
     std::vector<int> pairs;           // [pair]: the row, grouped by expert
@@ -37,9 +38,9 @@ class Mixture {
 
   void choose(int rows, Own& own) const;
   void group(int rows, Own& own) const;
-  void gate_and_up(const std::vector<Expert>& experts, const Activations& x, int thread);
+  void gate_and_up(const std::vector<Expert>& experts, const Activations& x, const float* factors, int thread);
   void down(const std::vector<Expert>& experts, int thread);
-  void sum(int rows, float* product, int thread);
+  void sum(int rows, const Products& product, int thread);
 
   const Model& model_;
   const ModelConfig& config_;

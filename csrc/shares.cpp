@@ -27,6 +27,7 @@ void SharedActivations::divide(const std::vector<Range>& written_columns) {
   written = quantised = written_columns;
   const int size = unit(), units = (x.cols + size - 1) / size, threads = int(written.size());
   at_once = std::all_of(written.begin(), written.end(), [&](Range r) { return r.begin % size == 0; });
+  x.apart = at_once && !x.wants_f32;
   if (at_once) return;
   for (int t = 0; t < threads; ++t) {
     const Range share = static_share(units, t, threads);

@@ -9,6 +9,20 @@
 
 namespace outpace {
 
+// The columns of `rows` rows that one thread alone reads and writes, apart from those of other threads: processors fetch
+// what follows in memory what is read, and a line of another core's columns would have to be taken back from here each
+// time that it is written there. `all` has room for the columns of all threads.
+struct OwnColumns {
+  OwnColumns(float* all, int rows, Range columns)
+      : first(all + ptrdiff_t(rows) * columns.begin), stride(columns.end - columns.begin), columns(columns) {}
+  float* row(int m) const { return first + m * stride; }            // [stride]
+  float* whole_row(int m) const { return row(m) - columns.begin; }  // to be indexed by columns
+
+  float* first;
+  ptrdiff_t stride;
+  Range columns;
+};
+
 // Rows of activations that threads write by columns and read whole.
 struct SharedActivations {
   SharedActivations(int max_rows, int columns) : x(max_rows, columns) { x.cols = columns; }
@@ -19,7 +33,7 @@ struct SharedActivations {
 
   Activations x;
   std::vector<Range> written, quantised;  // columns by thread
-  bool at_once = true;                    // every thread quantises what it has written
+  bool at_once = true;                    // every thread quantises what it has written; so `x.apart` but for wants_f32
 };
 
 // The panels of a matrix by thread. Borders are multiples of `unit` columns where that keeps the shares nearly even.

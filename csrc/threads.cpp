@@ -41,10 +41,9 @@ inline void pause_briefly() {
 constexpr std::chrono::microseconds kYieldsInRun{20}, kYieldsBetweenRuns{200};
 
 // Waits until done(word): spinning for a few microseconds (the others are nearly always there by then), then yielding,
-// which is enough for another of this pool on the same core, then asleep until woken. A waker changes the word, then
-// calls notify_all.
-template <class Done>
-uint32_t wait_until(const std::atomic<uint32_t>& word, std::chrono::microseconds yields, Done done) {
+// which is enough for another of this pool on the same core, then by calls of sleep(value).
+template <class Done, class Sleep>
+uint32_t wait_until(const std::atomic<uint32_t>& word, std::chrono::microseconds yields, Done done, Sleep sleep) {
   constexpr int kSpins = 200, kYieldsBetweenLooksAtTheClock = 4;
   uint32_t value = word.load(std::memory_order_acquire);
   for (int i = 0; i < kSpins && !done(value); ++i) {
@@ -60,10 +59,18 @@ uint32_t wait_until(const std::atomic<uint32_t>& word, std::chrono::microseconds
     }
   } while (!done(value) && std::chrono::steady_clock::now() < asleep_from);
   while (!done(value)) {
-    word.wait(value, std::memory_order_acquire);
+    sleep(value);
     value = word.load(std::memory_order_acquire);
   }
   return value;
+}
+
+// In a run nobody is woken: to know of sleepers, those who arrive would have to wait until other cores can see all that
+// they wrote, which takes longer than the barrier.
+template <class Done>
+uint32_t wait_in_run(const std::atomic<uint32_t>& word, Done done) {
+  constexpr std::chrono::microseconds kNap{50};
+  return wait_until(word, kYieldsInRun, done, [&](uint32_t) { std::this_thread::sleep_for(kNap); });
 }
 
 // Asks the scheduler for short turns (Linux 6.12 and later; a thread's share stays what it is): a thread that waits for
@@ -122,14 +129,21 @@ struct ThreadPool::Crew {
   explicit Crew(int threads);
   ~Crew();
   void run(Call call, void* job);
-  void barrier();
+  void arrive(int thread);
+  void wait(int thread);
 
  private:
   void work(int thread);
   void call_job(int thread);
   void dismiss();
 
-  static constexpr uint32_t kFailed = 0x80000000u;
+  // How often a thread has arrived at barriers of this run. Each has a cache line of its own to which nobody else
+  // writes; a count that all add to would go from core to core twice as often.
+  struct alignas(128) Arrivals {
+    std::atomic<uint32_t> count{0};
+  };
+  static constexpr uint32_t kLeft = 0x40000000u;    // more than any count: the thread has left the job
+  static constexpr uint32_t kFailed = 0x80000000u;  // set beside kLeft: by an exception
 
  public:
   const uint32_t forks_before = forks.load(std::memory_order_relaxed);
@@ -142,13 +156,12 @@ struct ThreadPool::Crew {
   bool leaving_ = false;
   std::mutex first_error_;
   std::exception_ptr error_;
-  alignas(64) std::atomic<uint32_t> started_{0};   // runs so far
-  alignas(64) std::atomic<uint32_t> arrivals_{0};  // at barriers of this run; kFailed is set when a job has thrown
-  alignas(64) std::atomic<uint32_t> working_{0};   // workers still in this run's job
+  alignas(64) std::atomic<uint32_t> started_{0};  // runs so far
+  std::vector<Arrivals> arrivals_;                // by thread
   std::vector<std::thread> workers_;
 };
 
-ThreadPool::Crew::Crew(int threads) : threads_(threads) {
+ThreadPool::Crew::Crew(int threads) : threads_(threads), arrivals_(size_t(threads)) {
   try {
     for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
   } catch (...) {
@@ -169,57 +182,55 @@ void ThreadPool::Crew::dismiss() {
 void ThreadPool::Crew::work(int thread) {
   inside_a_job = true;
   for (uint32_t seen = 0;;) {
-    seen = wait_until(started_, kYieldsBetweenRuns, [seen](uint32_t runs) { return runs != seen; });
+    seen = wait_until(
+        started_, kYieldsBetweenRuns, [seen](uint32_t runs) { return runs != seen; },
+        [this](uint32_t runs) { started_.wait(runs, std::memory_order_acquire); });
     if (leaving_) return;
     call_job(thread);
-    if (working_.fetch_sub(1) == 1) working_.notify_all();
   }
 }
 
 void ThreadPool::Crew::call_job(int thread) {
   const StandardArithmetic arithmetic;
   ask_for_short_turns();
+  uint32_t end = kLeft;
   try {
     call_(job_, thread, threads_);
   } catch (const Abandoned&) {
+    end |= kFailed;
   } catch (...) {
-    {
-      const std::lock_guard lock(first_error_);
-      if (!error_) error_ = std::current_exception();
-    }
-    arrivals_.fetch_or(kFailed);
-    arrivals_.notify_all();
+    end |= kFailed;
+    const std::lock_guard lock(first_error_);
+    if (!error_) error_ = std::current_exception();
   }
+  arrivals_[thread].count.store(end, std::memory_order_release);
 }
 
 void ThreadPool::Crew::run(Call call, void* job) {
   const std::lock_guard lock(one_run_at_a_time_);
   call_ = call;
   job_ = job;
-  arrivals_.store(0, std::memory_order_relaxed);
-  working_.store(static_cast<uint32_t>(threads_ - 1), std::memory_order_relaxed);
+  for (Arrivals& arrivals : arrivals_) arrivals.count.store(0, std::memory_order_relaxed);
   started_.fetch_add(1);
   started_.notify_all();
   inside_a_job = true;
   call_job(0);
   inside_a_job = false;
-  wait_until(working_, kYieldsInRun, [](uint32_t working) { return working == 0; });
+  for (const Arrivals& arrivals : arrivals_) wait_in_run(arrivals.count, [](uint32_t count) { return count >= kLeft; });
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-// Nobody can arrive at a barrier before all have arrived at the one before it, so the count of arrivals says which
-// barrier this is.
-void ThreadPool::Crew::barrier() {
-  const uint32_t threads = static_cast<uint32_t>(threads_);
-  const uint32_t before = arrivals_.fetch_add(1);
-  if ((before & kFailed) != 0) throw Abandoned{};
-  if (before % threads == threads - 1) {
-    arrivals_.notify_all();
-    return;
+void ThreadPool::Crew::arrive(int thread) {
+  std::atomic<uint32_t>& count = arrivals_[thread].count;
+  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+void ThreadPool::Crew::wait(int thread) {
+  const uint32_t here = arrivals_[thread].count.load(std::memory_order_relaxed);
+  for (const Arrivals& arrivals : arrivals_) {
+    const uint32_t there = wait_in_run(arrivals.count, [here](uint32_t count) { return count >= here; });
+    if ((there & kFailed) != 0) throw Abandoned{};
   }
-  const uint32_t all_here = (before / threads + 1) * threads;
-  const uint32_t now = wait_until(arrivals_, kYieldsInRun, [all_here](uint32_t arrived) { return arrived >= all_here; });
-  if ((now & kFailed) != 0) throw Abandoned{};
 }
 
 ThreadPool::ThreadPool(int threads) : threads_(threads), crew_(nullptr) {
@@ -249,7 +260,8 @@ void ThreadPool::run_erased(Call call, void* job) {
   crew_of_this_process()->run(call, job);
 }
 
-void ThreadPool::barrier() { crew_.load(std::memory_order_relaxed)->barrier(); }
+void ThreadPool::arrive(int thread) { crew_.load(std::memory_order_relaxed)->arrive(thread); }
+void ThreadPool::wait(int thread) { crew_.load(std::memory_order_relaxed)->wait(thread); }
 
 std::shared_ptr<ThreadPool> shared_thread_pool(int threads) {
   static std::mutex lock;

@@ -57,9 +57,16 @@ class ThreadPool {
                const_cast<void*>(static_cast<const void*>(std::addressof(job))));
   }
 
-  // For use inside a job, by all its threads: returns when every one of them has arrived, and what they wrote before
-  // is visible after. Throws (an exception that run() swallows) when another thread's job has failed.
-  void barrier();
+  // For use inside a job, by all its threads, each with its own number: returns when every one of them has arrived or
+  // left the job, and what they wrote before is visible after. Throws (an exception that run() swallows) when another
+  // thread's job has failed.
+  void barrier(int thread) {
+    arrive(thread);
+    wait(thread);
+  }
+  // The halves of a barrier, where a thread has something to do that needs nothing of the others.
+  void arrive(int thread);
+  void wait(int thread);
 
  private:
   struct Crew;

@@ -67,7 +67,7 @@ void check_products(const Matrix& w, int rows) {
   for (const Kernels* kernels : sets) {
     std::vector<float> y(static_cast<size_t>(rows) * w.rows);
     kernels->quantise(x, 0, w.cols);
-    kernels->multiply(w, 0, w.panels(), x, y.data(), w.rows);
+    kernels->multiply(w, 0, w.panels(), x, {y.data(), w.rows});
     if (expected.empty()) expected = y;
     require(std::equal(y.begin(), y.end(), expected.begin(), same), kernels->name);
   }

@@ -14,6 +14,7 @@ constexpr int kPagePositions = 64;  // positions of a cache page = positions of 
 
 struct Matrix;       // matrix.h: weights in panels of kPanelRows output rows
 struct Activations;  // matrix.h: rows of activations, as f32 and as int8 with scales and block sums
+struct Products;     // matrix.h: where a product goes
 
 // One query row's view of its keys and values, in blocks of kPagePositions absolute positions.
 // keys of a block and kv head: f16 [head_dim][kPagePositions] (a lane is a position);
@@ -30,8 +31,8 @@ struct Kernels {
   // Quantises columns [col0, col1) of all rows of `x` (f32, already stored there) in the way that the matrices reading it
   // need: whole blocks of 32, or of 256 where it wants those. Disjoint columns may be quantised by several threads.
   void (*quantise)(Activations& x, int col0, int col1);
-  // y[m * y_stride + n] for every row m of x and every output n in panels [panel0, panel1).
-  void (*multiply)(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride);
+  // Every output in panels [panel0, panel1) of every row of x.
+  void (*multiply)(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y);
 
   // -- one row of f32 ---------------------------------------------------------------------------------------------
   // sums[i] = the sum of squares of x[32 i .. 32 i + 31]; n floats, the last sum may have fewer.

@@ -149,7 +149,7 @@ Activations random_activations(int rows, int cols, std::mt19937& random) {
 std::vector<float> product(const Kernels& kernels, const Matrix& w, Activations& x) {
   std::vector<float> y(static_cast<size_t>(x.rows) * w.rows, -1.0f);
   kernels.quantise(x, 0, x.cols);
-  kernels.multiply(w, 0, w.panels(), x, y.data(), w.rows);
+  kernels.multiply(w, 0, w.panels(), x, {y.data(), w.rows});
   return y;
 }
 
@@ -353,7 +353,7 @@ TEST(matrix_row_does_not_depend_on_company_panels_or_slices) {
       kernels->quantise(all, cols / 2, cols);
       kernels->quantise(all, 0, cols / 2);
       for (const auto& [first, last] : {std::pair{3, 4}, {0, 1}, {1, 3}}) {
-        kernels->multiply(w, first, last, all, slices.data(), outputs);
+        kernels->multiply(w, first, last, all, {slices.data(), outputs});
       }
       CHECK(same_bits(slices, together));
     }
@@ -368,9 +368,47 @@ TEST(matrix_product_writes_its_own_outputs_only) {
       Activations x = random_activations(2, 32, random);
       kernels->quantise(x, 0, 32);
       std::vector<float> y(2 * (outputs + 1), 7.0f);
-      kernels->multiply(w, 0, w.panels(), x, y.data(), outputs + 1);
+      kernels->multiply(w, 0, w.panels(), x, {y.data(), outputs + 1});
       CHECK_EQUAL(y[outputs], 7.0f);
       CHECK_EQUAL(y[2 * outputs + 1], 7.0f);
+    }
+  }
+}
+
+TEST(matrix_product_multiplies_a_row_by_its_factor_once_at_the_end) {
+  std::mt19937 random(9);
+  const float factors[3] = {0.3f, -7.0f, 1e-20f};
+  for (const Kernels* kernels : available_kernels()) {
+    for (const Format format : {Format::f32, Format::q4_1, Format::q8_0, Format::q4_k}) {
+      const int outputs = 33, cols = smallest_cols(format);
+      const Matrix w = packed(format, outputs, cols, random_rows(format, outputs, cols, false, random));
+      Activations x = random_activations(3, cols, random);
+      std::vector<float> want = product(*kernels, w, x), y(want.size());
+      for (int i = 0; i < int(want.size()); ++i) want[i] *= factors[i / outputs];
+      kernels->multiply(w, 0, w.panels(), x, {y.data(), outputs, factors});
+      CHECK(same_bits(y, want));
+    }
+  }
+}
+
+TEST(matrix_columns_that_lie_apart_are_quantised_to_the_same) {
+  std::mt19937 random(10);
+  constexpr int kCols = 768, kRowCount = 3, kBorder = 256;
+  for (const Kernels* kernels : available_kernels()) {
+    for (const Format format : {Format::q4_1, Format::q4_k}) {
+      const Matrix w = packed(format, 32, kCols, random_rows(format, 32, kCols, false, random));
+      Activations whole = random_activations(kRowCount, kCols, random), apart(kRowCount + 4, kCols);
+      apart.rows = kRowCount, apart.cols = kCols, apart.apart = true;
+      apart.want(format);
+      for (int row = 0; row < kRowCount; ++row) {
+        std::copy_n(whole.f32(row), kBorder, apart.f32(row, 0, kBorder));
+        std::copy_n(whole.f32(row) + kBorder, kCols - kBorder, apart.f32(row, kBorder, kCols));
+      }
+      kernels->quantise(apart, 0, kBorder);
+      kernels->quantise(apart, kBorder, kCols);
+      std::vector<float> y(kRowCount * 32);
+      kernels->multiply(w, 0, 1, apart, {y.data(), 32});
+      CHECK(same_bits(y, product(*kernels, w, whole)));
     }
   }
 }

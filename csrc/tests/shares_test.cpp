@@ -45,6 +45,24 @@ TEST(shares_quantise_at_once_what_ends_at_whole_blocks) {
   check_covers(x.quantised, 1536);
 }
 
+TEST(shares_of_rows_lie_apart_unless_others_read_their_f32) {
+  SharedActivations x(4, 128);
+  x.x.want(Format::q8_0);
+  x.divide({{0, 64}, {64, 128}});
+  CHECK(x.x.apart);
+  CHECK_EQUAL(x.x.f32(1, 64, 128) - x.x.f32(0, 64, 128), 64);
+  CHECK_EQUAL(x.x.f32(0, 64, 128) - x.x.f32(3, 0, 64), 64);
+  x.x.want(Format::f16);
+  x.divide({{0, 64}, {64, 128}});
+  CHECK(!x.x.apart);
+  CHECK_EQUAL(x.x.f32(1, 64, 128) - x.x.f32(1), 64);
+  float all[4 * 96];
+  const OwnColumns own(all, 4, {32, 96});
+  CHECK_EQUAL(own.row(0) - all, 4 * 32);
+  CHECK_EQUAL(own.row(3) + 64 - all, 4 * 96);
+  CHECK_EQUAL(own.whole_row(2) + 32, own.row(2));
+}
+
 TEST(shares_of_heads_project_their_own_panels_where_that_is_even_enough) {
   for (const int threads : {1, 2, 3, 4, 8, 20}) {
     for (const auto& [heads, kv_heads, dim] : {std::array{9, 3, 64}, {12, 2, 128}, {14, 2, 64}, {4, 2, 16}, {8, 8, 80}}) {

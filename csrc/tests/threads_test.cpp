@@ -40,13 +40,42 @@ TEST(threads_barrier_shows_what_was_written_before_it) {
     pool.run([&](int thread, int of) {
       for (int phase = 1; phase <= 500; ++phase) {
         value[static_cast<size_t>(thread)] = phase;
-        pool.barrier();
+        pool.barrier(thread);
         if (value[static_cast<size_t>((thread + 1) % of)] != phase) ++wrong;
-        pool.barrier();
+        pool.barrier(thread);
       }
     });
     CHECK_EQUAL(wrong.load(), 0);
   }
+}
+
+TEST(threads_that_have_arrived_go_on_until_they_wait) {
+  ThreadPool pool(3);
+  std::vector<int> value(3, 0);
+  std::atomic<int> arrived{0}, wrong{0};
+  pool.run([&](int thread, int of) {
+    for (int phase = 1; phase <= 200; ++phase) {
+      value[static_cast<size_t>(thread)] = phase;
+      pool.arrive(thread);
+      ++arrived;
+      pool.wait(thread);
+      if (value[static_cast<size_t>((thread + 1) % of)] != phase) ++wrong;
+      pool.barrier(thread);
+    }
+  });
+  CHECK_EQUAL(arrived.load(), 600);
+  CHECK_EQUAL(wrong.load(), 0);
+}
+
+TEST(threads_that_have_left_a_job_keep_nobody_waiting) {
+  ThreadPool pool(3);
+  std::atomic<int> calls{0};
+  pool.run([&](int thread, int) {
+    if (thread == 1) return;
+    pool.barrier(thread);
+    ++calls;
+  });
+  CHECK_EQUAL(calls.load(), 2);
 }
 
 TEST(threads_wake_up_after_a_pause) {
@@ -95,18 +124,18 @@ TEST(threads_a_failing_job_frees_those_who_wait_and_reaches_the_caller) {
     std::string message;
     try {
       pool.run([&](int thread, int) {
-        pool.barrier();
+        pool.barrier(thread);
         if (thread == failing) throw std::runtime_error("thread " + std::to_string(thread));
-        pool.barrier();
-        pool.barrier();
+        pool.barrier(thread);
+        pool.barrier(thread);
       });
     } catch (const std::runtime_error& error) {
       message = error.what();
     }
     CHECK_EQUAL(message, "thread " + std::to_string(failing));
     std::atomic<int> calls{0};
-    pool.run([&](int, int) {
-      pool.barrier();
+    pool.run([&](int thread, int) {
+      pool.barrier(thread);
       ++calls;
     });
     CHECK_EQUAL(calls.load(), 3);
@@ -172,8 +201,8 @@ TEST(threads_a_forked_child_hires_its_own_workers) {
   const pid_t child = fork();
   if (child == 0) {
     std::atomic<int> calls{0};
-    pool.run([&](int, int) {
-      pool.barrier();
+    pool.run([&](int thread, int) {
+      pool.barrier(thread);
       ++calls;
     });
     _exit(calls.load() == 3 ? 0 : 1);

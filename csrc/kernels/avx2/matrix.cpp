@@ -3,8 +3,8 @@
 
 namespace outpace::avx2 {
 
-void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride) {
-  multiply_panels(w, panel0, panel1, x, y, y_stride);
+void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
+  multiply_panels(w, panel0, panel1, x, y);
 }
 
 }  // namespace outpace::avx2

@@ -36,7 +36,7 @@ Product product_of(Format format) {
   return nullptr;
 }
 
-void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride) {
+void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
   const Product product = product_of(w.format);
   const int count = w.blocks();
   Outputs out;
@@ -48,10 +48,11 @@ void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations&
         for (__m256& acc : out.acc[m]) acc = _mm256_setzero_ps();
       }
       product(w.panel(p), count, rows, out);
-      float* to = y + row * y_stride + p * kPanelRows;
-      for (int m = 0; m < rows.count; ++m, to += y_stride) {
+      for (int m = 0; m < rows.count; ++m) {
+        float* const to = y.row(row + m) + p * kPanelRows;
+        const avx2::F32x16 factor(y.factor(row + m));
         for (int v = 0; v < kVectors; v += 2) {
-          store_first(to + 8 * v, avx2::F32x16(out.acc[m][v], out.acc[m][v + 1]), outputs - 8 * v);
+          store_first(to + 8 * v, avx2::F32x16(out.acc[m][v], out.acc[m][v + 1]) * factor, outputs - 8 * v);
         }
       }
     }

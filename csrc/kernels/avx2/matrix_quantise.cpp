@@ -104,9 +104,8 @@ inline float quantise_super_block(const float* x, __m256i (&q)[kBlocksOfSuper]) 
   return wider / 127.0f;
 }
 
-void quantise_row_32(Activations& x, int row, int first, int last) {
+void quantise_row_32(Activations& x, const float* from, int row, int first, int last) {
   const int width = x.tile_width(row);
-  const float* from = x.f32(row) + first * kBlock;
   int8_t* q = x.q32(first, row);
   BlockScale* scale = x.scale32(first, row);
   for (int b = first; b < last; ++b, from += kBlock, q += width * kBlock, scale += width) {
@@ -114,9 +113,8 @@ void quantise_row_32(Activations& x, int row, int first, int last) {
   }
 }
 
-void quantise_row_256(Activations& x, int row, int first, int last) {
+void quantise_row_256(Activations& x, const float* from, int row, int first, int last) {
   const int width = x.tile_width(row);
-  const float* from = x.f32(row) + first * kSuperBlock;
   int8_t* to = x.q256(first * kBlocksOfSuper, row);
   int32_t* offsets = x.offsets256(first * kBlocksOfSuper, row);
   SuperBlockScale* out = x.scale256(first, row);
@@ -138,8 +136,9 @@ void quantise_row_256(Activations& x, int row, int first, int last) {
 
 void quantise(Activations& x, int col0, int col1) {
   for (int row = 0; row < x.rows; ++row) {
-    if (x.wants_32) quantise_row_32(x, row, col0 / kBlock, col1 / kBlock);
-    if (x.wants_256) quantise_row_256(x, row, col0 / kSuperBlock, col1 / kSuperBlock);
+    const float* const from = x.f32(row, col0, col1);
+    if (x.wants_32) quantise_row_32(x, from, row, col0 / kBlock, col1 / kBlock);
+    if (x.wants_256) quantise_row_256(x, from, row, col0 / kSuperBlock, col1 / kSuperBlock);
   }
 }
 

@@ -8,6 +8,6 @@ namespace outpace::avx512vnni {
 
 // matrix.cpp, matrix_quantise.cpp; the others are kernels/vector_body.h's and kernels/attention_body.h's
 void quantise(Activations& x, int col0, int col1);
-void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride);
+void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y);
 
 }  // namespace outpace::avx512vnni

@@ -309,7 +309,7 @@ inline __mmask16 first_lanes(int count) {
 
 }  // namespace
 
-void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride) {
+void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
   const Product product = product_of(w.format);
   const int count = w.blocks();
   Outputs out;
@@ -320,10 +320,11 @@ void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, flo
       const Rows rows{x, row, x.rows - row < kRowTile ? x.rows - row : kRowTile};
       for (int m = 0; m < rows.count; ++m) out.acc[m] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
       product(w.panel(p), count, rows, out);
-      float* to = y + row * y_stride + p * kPanelRows;
-      for (int m = 0; m < rows.count; ++m, to += y_stride) {
-        _mm512_mask_storeu_ps(to, low, out.acc[m].low);
-        _mm512_mask_storeu_ps(to + 16, high, out.acc[m].high);
+      for (int m = 0; m < rows.count; ++m) {
+        float* const to = y.row(row + m) + p * kPanelRows;
+        const PairPs products = out.acc[m] * _mm512_set1_ps(y.factor(row + m));
+        _mm512_mask_storeu_ps(to, low, products.low);
+        _mm512_mask_storeu_ps(to + 16, high, products.high);
       }
     }
   }

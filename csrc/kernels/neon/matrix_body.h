@@ -224,7 +224,7 @@ Product product_of(Format format) {
   return nullptr;
 }
 
-void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride) {
+void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
   const Product product = product_of(w.format);
   const int count = w.blocks();
   Outputs out;
@@ -236,11 +236,12 @@ void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations&
         for (float32x4_t& acc : out.acc[m]) acc = vdupq_n_f32(0.0f);
       }
       product(w.panel(p), count, rows, out);
-      float* to = y + row * y_stride + p * kPanelRows;
-      for (int m = 0; m < rows.count; ++m, to += y_stride) {
+      for (int m = 0; m < rows.count; ++m) {
+        float* const to = y.row(row + m) + p * kPanelRows;
+        const float factor = y.factor(row + m);
         for (int v = 0; v < kVectors; v += 4) {
           neon::F32x16 sixteen;
-          for (int i = 0; i < 4; ++i) sixteen.v[i] = out.acc[m][v + i];
+          for (int i = 0; i < 4; ++i) sixteen.v[i] = vmulq_n_f32(out.acc[m][v + i], factor);
           store_first(to + 4 * v, sixteen, outputs - 4 * v);
         }
       }

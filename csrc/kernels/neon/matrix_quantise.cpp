@@ -77,10 +77,10 @@ inline float quantise_super_block(const float* x, int8x16_t (&q)[kSixteens]) {
   return wider / 127.0f;
 }
 
-void quantise_super_block(Activations& x, int b, int row) {
+void quantise_super_block(Activations& x, const float* from, int b, int row) {
   int8x16_t q[kSixteens];
   SuperBlockScale& out = *x.scale256(b, row);
-  out.scale = quantise_super_block(x.f32(row) + b * kSuperBlock, q);
+  out.scale = quantise_super_block(from, q);
   for (int j = 0; j < kBlocksOfSuper; ++j) {
     int8_t* to = x.q256(b * kBlocksOfSuper + j, row);
     int32_t* offsets = x.offsets256(b * kBlocksOfSuper + j, row);
@@ -99,10 +99,11 @@ void quantise_super_block(Activations& x, int b, int row) {
 
 void quantise(Activations& x, int col0, int col1) {
   for (int row = 0; row < x.rows; ++row) {
+    const float* const from = x.f32(row, col0, col1) - col0;
     for (int b = col0 / kBlock; x.wants_32 && b < col1 / kBlock; ++b) {
-      quantise_block(x.f32(row) + b * kBlock, x.q32(b, row), *x.scale32(b, row));
+      quantise_block(from + b * kBlock, x.q32(b, row), *x.scale32(b, row));
     }
-    for (int b = col0 / kSuperBlock; x.wants_256 && b < col1 / kSuperBlock; ++b) quantise_super_block(x, b, row);
+    for (int b = col0 / kSuperBlock; x.wants_256 && b < col1 / kSuperBlock; ++b) quantise_super_block(x, from + b * kSuperBlock, b, row);
   }
 }
 

@@ -8,7 +8,7 @@ namespace outpace::portable {
 
 // matrix.cpp
 void quantise(Activations& x, int col0, int col1);
-void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride);
+void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y);
 
 // vector.cpp
 void panel_squares(const float* x, float* sums, int n);

@@ -1,7 +1,8 @@
 // Matrix products, as every instruction set must compute them, to the last bit.
 //
 // An output is one f32 accumulator that starts at +0 and takes the blocks of its row in order; a block's dot product is
-// an exact integer. So the result depends on that row of weights and that row of activations only.
+// an exact integer. So the result depends on that row of weights and that row of activations only; the row's factor, if it
+// has one, multiplies it once at the end.
 //
 //   F32, F16, BF16      acc = fma(w[k], x[k], acc)                         for k = 0, 1, ...
 //   Q4_0 Q5_0 Q8_0      acc = fma(f32(dot), w.scale * x.scale, acc)        for every block of 32
@@ -102,10 +103,10 @@ float quantise_super_block(const float* x, int8_t* q) {
   return wider / 127.0f;
 }
 
-void quantise_super_block(Activations& x, int b, int row) {
+void quantise_super_block(Activations& x, const float* from, int b, int row) {
   int8_t q[kSuperBlock];
   SuperBlockScale& out = *x.scale256(b, row);
-  out.scale = quantise_super_block(x.f32(row) + b * kSuperBlock, q);
+  out.scale = quantise_super_block(from, q);
   for (int j = 0; j < kBlocksOfSuper; ++j) {
     const int8_t* block = q + j * kBlock;
     std::copy_n(block, kBlock, x.q256(b * kBlocksOfSuper + j, row));
@@ -120,16 +121,16 @@ void quantise_super_block(Activations& x, int b, int row) {
 
 struct Panel {
   const uint8_t* blocks;
-  int count;       // of blocks
-  float* y;        // of row 0 of the activations
-  ptrdiff_t y_stride;
-  int lanes;       // rows of the panel that exist
+  int count;  // of blocks
+  const Products& products;
+  int first, lanes;  // outputs
 };
 
 using Lanes = float[kPanelRows];
 
 void store(const Lanes& acc, const Panel& panel, int row) {
-  for (int n = 0; n < panel.lanes; ++n) panel.y[row * panel.y_stride + n] = acc[n];
+  float* const y = panel.products.row(row) + panel.first;
+  for (int n = 0; n < panel.lanes; ++n) y[n] = acc[n] * panel.products.factor(row);
 }
 
 // A panel's block of 32 inputs as the integers that meet the activations: [input][row].
@@ -336,21 +337,22 @@ PanelProduct panel_product(Format format) {
 
 void quantise(Activations& x, int col0, int col1) {
   for (int row = 0; row < x.rows; ++row) {
+    const float* const from = x.f32(row, col0, col1) - col0;
     for (int b = col0 / kBlock; x.wants_32 && b < col1 / kBlock; ++b) {
-      quantise_block(x.f32(row) + b * kBlock, x.q32(b, row), *x.scale32(b, row));
+      quantise_block(from + b * kBlock, x.q32(b, row), *x.scale32(b, row));
     }
     for (int b = col0 / kSuperBlock; x.wants_256 && b < col1 / kSuperBlock; ++b) {
-      quantise_super_block(x, b, row);
+      quantise_super_block(x, from + b * kSuperBlock, b, row);
     }
   }
 }
 
-void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, float* y, ptrdiff_t y_stride) {
+void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
   const PanelProduct product = panel_product(w.format);
   for (int p = panel0; p < panel1; ++p) {
     const int first = p * kPanelRows;
     const int lanes = w.rows - first < kPanelRows ? w.rows - first : kPanelRows;
-    const Panel panel{w.panel(p), w.blocks(), y + first, y_stride, lanes};
+    const Panel panel{w.panel(p), w.blocks(), y, first, lanes};
     for (int row = 0; row < x.rows; ++row) product(panel, x, row);
   }
 }
