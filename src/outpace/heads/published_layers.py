@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -28,16 +27,6 @@ from outpace.types import Target
 Rows = NDArray[np.float32]
 
 
-class Guesses(Protocol):
-    """A request's place in a head."""
-
-    def begin(self, hidden: Rows, tokens: Sequence[int]) -> None:
-        """Takes in committed features [n, taps, H] and the token after each; forgets guesses."""
-
-    def next(self, path: Sequence[int]) -> Rows:
-        """Returns [vocab_size] the logits after the last committed token and the guessed `path`."""
-
-
 @dataclass(slots=True, eq=False)
 class RunningHead:
     """A published head that runs; what `load` gives as the draft of a model. deepest: tokens that it can guess."""
@@ -48,12 +37,11 @@ class RunningHead:
     taps: tuple[int, ...]
     weight_bytes: int
     deepest: int | None
-    layers: Any
+    layers: Eagle | Medusa
 
-    def open(self) -> Guesses:
+    def open(self) -> _EaglePlace | _MedusaPlace:
         """Returns the place of a new request."""
-        guesses: Guesses = self.layers.open()
-        return guesses
+        return self.layers.open()
 
 
 def run_on(head: PublishedHead, target: Target) -> RunningHead:
@@ -114,16 +102,20 @@ class Medusa(_Layers):
 
 
 class _MedusaPlace:
+    """The last committed features."""
+
     def __init__(self, head: Medusa) -> None:
         self._head = head
         self._last: torch.Tensor | None = None
 
     def begin(self, hidden: Rows, tokens: Sequence[int]) -> None:
+        """Takes in committed features [n, taps, H] and the token after each."""
         if len(hidden):
             with torch.inference_mode():
                 self._last = self._head.last_features(self._head.states(hidden[-1:]))
 
     def next(self, path: Sequence[int]) -> Rows:
+        """Returns [vocab_size] the logits of the position after `path`."""
         head, x = self._head, self._last
         assert x is not None  # a draft begins after two tokens, so there are features
         with torch.inference_mode():
@@ -248,6 +240,7 @@ class _EaglePlace:
         return keys, values
 
     def begin(self, hidden: Rows, tokens: Sequence[int]) -> None:
+        """Takes in committed features [n, taps, H] and the token after each; forgets guesses."""
         self.length = self._committed
         if len(hidden):
             with torch.inference_mode():
@@ -256,6 +249,7 @@ class _EaglePlace:
         self._tip = self._last
 
     def next(self, path: Sequence[int]) -> Rows:
+        """Returns [vocab_size] the logits after the last committed token and the guessed `path`."""
         assert self._tip is not None  # a draft begins after two tokens, so there is a row
         with torch.inference_mode():
             if path:
