@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from io import StringIO
 from itertools import pairwise
 
 import pytest
@@ -13,6 +15,7 @@ pytest.importorskip("prometheus_client", reason="the extra 'serve' is not instal
 from fakes import FakeDrafter, TableTarget, raising
 from outpace.api import Model
 from outpace.native.gguf import open_gguf
+from outpace.serve import log
 from outpace.serve.job import CHUNK, DONE, FAILED, PROMPT_READ, Job
 from outpace.serve.metrics import Metrics
 from outpace.serve.scheduler import Busy, Cancelled, Limits, Scheduler, ShuttingDown, TimedOut
@@ -272,3 +275,24 @@ def test_jobs_from_many_threads_all_end(model):
     one.stop(grace_seconds=60)
     assert all(heard.result for _, heard in pairs)
     assert model.target.open_sessions == 0
+
+
+def test_what_ends_is_logged_without_a_word_of_its_text(model):
+    written = StringIO()
+    listener = log.start(written)
+    try:
+        one = scheduler(model)
+        made, heard = job(model, "ab abc ab")
+        late, failed = job(model, deadline=time.perf_counter() - 1)
+        one.submit([made, late])
+        finished(one, heard, failed)
+    finally:
+        listener.stop()
+        log.LOGGER.handlers.clear()
+    first, second = sorted(
+        (json.loads(line) for line in written.getvalue().splitlines()), key=lambda said: "error" in said
+    )
+    assert first["finish"] == heard.result.finish
+    assert first["tokens"] == len(heard.result.tokens)
+    assert second["error"] == "TimedOut"
+    assert "ab" not in written.getvalue().replace("tab", "")

@@ -146,6 +146,17 @@ Extra = Annotated[
 ]
 
 
+NoLog = Annotated[
+    bool,
+    typer.Option(
+        "--no-log",
+        rich_help_panel=SERVER,
+        show_default="off",
+        help="Write no line of JSON to stderr for each request that ends; such a line never has its text.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command("serve")(serve)
@@ -167,6 +178,7 @@ def serve(
     grace_seconds: GraceSeconds = 30.0,
     body_megabytes: BodyMegabytes = 8,
     api_key: ApiKey = None,
+    no_log: NoLog = False,
     drafter: Drafter = "auto",
     draft_length: DraftLength = None,
     plan: PlanFile = None,
@@ -198,6 +210,10 @@ def serve(
         limits=Limits(slots=slots, queue=queue, tokens=cache_tokens or 0, seconds=request_seconds),
     )
     settings.check()
+    if not no_log:
+        from outpace.serve import log
+
+        log.start()
     words = tuple(vllm_option or ())
     wanted = Wanted(model, draft, drafter, draft_length, plan, head, devices, nodes, vllm, words)
     if engine == "vllm":

@@ -18,6 +18,7 @@ from outpace.decode import propose
 from outpace.errors import OutpaceError
 from outpace.generation import Generation
 from outpace.serve.job import CHUNK, DONE, FAILED, PROMPT_READ, Event, Figures, Job
+from outpace.serve.log import LOGGER, ended
 from outpace.serve.metrics import Metrics
 from outpace.types import Draft, Scores
 
@@ -274,12 +275,15 @@ class Scheduler:
             plain_seconds=job.plain_seconds,
             reused=job.opening.reused,
         )
-        self._metrics.finished(result, clock() - job.arrived)
+        seconds = clock() - job.arrived
+        self._metrics.finished(result, seconds)
+        LOGGER.info(ended(job, seconds, result, None))
         job.tell(Event(job, DONE, result=result))
 
     def _fail(self, job: Job, error: BaseException) -> None:
         job.close()
         self._metrics.failed(type(error).__name__)
+        LOGGER.info(ended(job, clock() - job.arrived, None, error))
         job.tell(Event(job, FAILED, error=error))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 import httpx
 
 from outpace.errors import OutpaceError
+from outpace.serve.log import LOGGER
 
 LOOK_SECONDS = 0.25
 """Between looks at whether the engine answers."""
@@ -21,8 +21,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 
 MOST_STARTS = 3
 """Starts of which none came to answer, after which it is given up: more of the same will not help."""
-
-log = logging.getLogger("outpace.serve")
 
 
 class EngineFailed(OutpaceError):
@@ -90,7 +88,7 @@ class Supervisor:
             _kill_group(process.pid)  # workers that outlive it would hold the devices
             if self._stopping:
                 return
-            log.warning("the engine ended with status %d", code)
+            LOGGER.warning({"event": "engine ended", "status": code, "answered": answered})
             failed = 0 if answered else failed + 1
             if failed == MOST_STARTS:
                 self.fault = EngineFailed(
