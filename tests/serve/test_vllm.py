@@ -42,8 +42,12 @@ def proxied(program, *options, model="tiny", environment=None):
         assert " at http" in lines[1], lines
         yield process, lines[1].split()[4].removesuffix("/v1")
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()  # not killed: it ends what it started
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         process.stderr.close()
 
 
