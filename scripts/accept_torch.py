@@ -144,7 +144,7 @@ def constructed() -> Iterator[Outcome]:
     import torch
     from gpu_check import measure
 
-    for one in measure("tiny", "cpu", torch.float32, [0.5, 0.7, 0.9], 4, 3000):
+    for one in measure("tiny", "cpu", torch.float32, [0.5, 0.7, 0.9], 4, 1900):
         figure = f"{one.tokens_per_step:.3f} tokens a step, formula {one.expected:.3f}"
         yield Outcome(f"alpha {one.alpha:g}", figure, "within 4 s.e.", one.agrees, f"+-{one.error:.3f}")
 
