@@ -100,3 +100,17 @@ def test_stores_of_a_model_begin_empty_and_are_written_on_request(tmp_path):
     assert Stores.of(VOCABULARY, 100).all == ()
     header = (tmp_path / "deep" / "mine").read_bytes().split(b"\n")[0]
     assert json.loads(header)["texts"] == 1
+
+
+def test_the_packages_own_store_is_read_once_and_only_by_who_drafts_from_it(tmp_path, monkeypatch):
+    name = fingerprint(VOCABULARY)
+    store = SuffixStore(name, 100)
+    store.add([1, 2, 3])
+    store.save(tmp_path / f"{name[:16]}.suffixes")
+    monkeypatch.setattr("outpace.suffix_store.PACKAGED", tmp_path)
+    opened = []
+    monkeypatch.setattr("outpace.suffix_store.open_store", lambda *args, **more: opened.append(args) or store)
+    one, other = Stores.of(VOCABULARY, 100), Stores.of(VOCABULARY, 100)
+    assert not opened
+    assert one.all == other.all == (store,)
+    assert len(opened) == 1

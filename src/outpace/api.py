@@ -300,7 +300,7 @@ class Model:
         self._plan(_wanted(options))
 
     def _plan(self, wanted: Options) -> Plan:
-        known = self.text.eos_ids, self._compile_grammar, self.stores.all
+        known = self.text.eos_ids, self._compile_grammar, self.stores
         return plan(wanted, self.target, self.draft, self.costs, *known)
 
     def transcription(

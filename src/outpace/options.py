@@ -15,7 +15,7 @@ from outpace.noise import check_choice
 from outpace.processors import Adjustments, check_ids
 from outpace.registry import DRAFTERS, RULES
 from outpace.sampling import SamplingParams
-from outpace.suffix_store import SuffixStore
+from outpace.suffix_store import Stores, SuffixStore
 from outpace.types import Controller, Drafter, Rule, Target
 
 T = TypeVar("T")
@@ -126,10 +126,10 @@ def plan(
     profile: CostProfile,
     eos_ids: frozenset[int] = frozenset(),
     compile_grammar: Callable[[Grammar], CompiledGrammar] | None = None,
-    stores: Sequence[SuffixStore] = (),
+    stores: Stores | None = None,
 ) -> Plan:
     """Returns the plan. eos_ids: those of the text side, beside the target's. compile_grammar: for its vocabulary.
-    stores: for a drafter that uses them.
+    stores: for a drafter that uses them; no other reads them.
 
     Raises UsageError with every problem and its remedy, in one message.
     """
@@ -145,8 +145,8 @@ def plan(
     rule: Rule | None = problems.attempt(lambda: RULES.get(options.rule)())
     name, reason = _choice(options, draft)
     drafter: Drafter | None = problems.attempt(lambda: DRAFTERS.get(name)(target, draft))
-    if isinstance(drafter, Remembering):
-        drafter = drafter.remembering(stores)
+    if stores is not None and isinstance(drafter, Remembering):
+        drafter = drafter.remembering(stores.all)
     if drafter:
         problems.found += _misfits(target, drafter, options.prediction is not None)
     grammar = problems.attempt(lambda: _grammar(options, compile_grammar))

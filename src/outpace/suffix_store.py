@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -183,13 +184,18 @@ PACKAGED = Path(__file__).parent / "stores"
 """Answers of catalogue models, as files named after the beginning of their vocabulary's fingerprint."""
 
 
+@cache
+def _shared(shipped: Path, vocabulary: str) -> SuffixStore:
+    return open_store(shipped, vocabulary, learns=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What a model's requests may draft from. packaged: came with the package and never learns. own: was asked for,
-    learns, and is kept in `file`.
+    """What a model's requests may draft from: a store that came with the package, read when first asked for, and
+    one that a caller asked for, which learns and is kept in `file`.
     """
 
-    packaged: SuffixStore | None = None
+    vocabulary: str = ""
     own: SuffixStore | None = None
     file: Path | None = None
 
@@ -197,12 +203,16 @@ class Stores:
     def of(cls, vocabulary: Vocabulary, vocab_size: int, file: Path | None = None) -> Stores:
         """Returns the stores of a model; a file that is not there yet is an empty store. Raises as `open_store`."""
         name = fingerprint(vocabulary)
-        shipped = PACKAGED / f"{name[:16]}.suffixes"
-        packaged = open_store(shipped, name, learns=False) if shipped.is_file() else None
         if file is None:
-            return cls(packaged)
+            return cls(name)
         own = open_store(file, name) if file.exists() else SuffixStore(name, vocab_size)
-        return cls(packaged, own, file)
+        return cls(name, own, file)
+
+    @property
+    def packaged(self) -> SuffixStore | None:
+        """The package's own, which never learns; one of each for all models of a process."""
+        shipped = PACKAGED / f"{self.vocabulary[:16]}.suffixes"
+        return _shared(shipped, self.vocabulary) if self.vocabulary and shipped.is_file() else None
 
     @property
     def all(self) -> tuple[SuffixStore, ...]:

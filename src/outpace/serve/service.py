@@ -39,6 +39,7 @@ class Service:
         limits = settings.limits
         if not limits.tokens:
             limits = replace(limits, tokens=_affordable_tokens(model, limits.slots))
+        model.check()  # reads the stores that drafts come from, for which the first request would wait
         metrics = Metrics()
         return Service(model, settings, metrics, Scheduler(model, limits, metrics))
 
