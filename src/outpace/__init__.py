@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outpace.api import Chat, Model, load
+    from outpace.api import Model, load
+    from outpace.conversation import Chat
     from outpace.errors import (
         BadModelFile,
         ContextOverflow,
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from outpace.sampling import SamplingParams
 
 _HOMES = {
-    "outpace.api": ("Chat", "Model", "load"),
+    "outpace.api": ("Model", "load"),
+    "outpace.conversation": ("Chat",),
     "outpace.errors": (
         "BadModelFile",
         "ContextOverflow",

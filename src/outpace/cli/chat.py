@@ -12,7 +12,7 @@ from outpace.cli.loading import EngineChoice, load_model
 from outpace.errors import OutpaceError
 
 if TYPE_CHECKING:
-    from outpace.api import Chat
+    from outpace.conversation import Chat
 
 PROMPT = "> "
 HELP = "/reset begins anew, /exit (or Ctrl-D) ends, Ctrl-C stops an answer and forgets its turn"
