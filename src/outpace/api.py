@@ -73,6 +73,8 @@ def load(
     Raises ModelNotFound, ModelError (VocabularyMismatch when the draft's tokens are not the target's) or UsageError.
     """
     start = clock()
+    if translate is not None and draft is None:
+        raise UsageError(f"translate is for a draft of another vocabulary, got {translate!r} and no draft: name one")
     engine = "native" if engine == AUTO else engine
     draft_engine = engine if draft_engine == AUTO else draft_engine
     given = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}

@@ -145,6 +145,10 @@ def test_a_stop_string_ends_the_text(run: Run) -> None:
             "leave one of them out",
         ),
         (
+            ["--exit-layer", "3", "--drafter", "lookahead"],
+            "--exit-layer is for the drafter 'early_exit', got --drafter lookahead: leave it out",
+        ),
+        (
             ["--drafter", "model"],
             "--drafter model needs a draft model: --draft MODEL (outpace models drafts lists some)",
         ),

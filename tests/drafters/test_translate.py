@@ -7,6 +7,7 @@ import pytest
 from letters import LETTERS, letters, translation
 
 from fakes import TableTarget, plain, run
+from outpace.api import load
 from outpace.audit.drafting import chain_from, sharing_noise
 from outpace.audit.enumerate import emitted, fractions, joint, random_table, total_variation
 from outpace.drafters.translate import ABSENT, StringDrafter, Translated
@@ -116,3 +117,8 @@ def test_a_tree_and_taps_are_refused():
         model.score_many([(session, Draft((0, 1), (-1, -1), (None, None)))])
     with pytest.raises(UsageError, match="no hidden states"):
         model.open(Prompt((0,)), (1,))
+
+
+def test_translating_without_a_draft_is_refused_before_anything_is_loaded():
+    with pytest.raises(UsageError, match="got 'token' and no draft: name one"):
+        load("nothing-like-this", translate="token")

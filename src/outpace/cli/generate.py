@@ -10,6 +10,7 @@ import typer
 from outpace.cli import arguments, comparing, options, tracing
 from outpace.cli.answer import Request, Show, read_prompt, report, run_choices
 from outpace.cli.loading import EngineChoice, load_model
+from outpace.errors import UsageError
 
 Trace = Annotated[
     str | None,
@@ -144,6 +145,8 @@ def generate(
     show.check_choices(n, logprobs)
     request = Request(read_prompt(prompt) if audio is None else "", settings, audio)
     request.check(prompt)
+    if exit_layer is not None and drafter != "early_exit":
+        raise UsageError(f"--exit-layer is for the drafter 'early_exit', got --drafter {drafter}: leave it out")
     run_on = EngineChoice(engine, draft_engine, translate, device, dtype, trust_remote_code, pack, exit_layer)
     loaded = load_model(model, draft=draft, threads=threads, context=context, engine=run_on, store=store)
     with loaded:
