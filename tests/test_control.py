@@ -9,16 +9,8 @@ from random import Random
 
 import pytest
 
-from outpace.control import (
-    FIRST_LOOKS,
-    LAST_GAP,
-    LATE,
-    LONGEST,
-    CostCurve,
-    CostProfile,
-    FixedController,
-    MeasuredController,
-)
+from outpace.control import LAST_GAP, LONGEST, FixedController, MeasuredController
+from outpace.costs import FIRST_LOOKS, LOOK, CostProfile
 from outpace.drafters.ngram import NGramSession
 from outpace.errors import UsageError
 from outpace.estimates import Acceptance
@@ -171,36 +163,6 @@ def test_a_fixed_controller_does_as_told():
         FixedController(-1)
 
 
-def test_a_cost_curve_is_a_line_where_nothing_was_measured():
-    curve = CostCurve((1, 1.0), 0.1)
-    assert curve(3) == pytest.approx(1.2)
-    curve.observe(5, 2.0)
-    assert curve(1) == 1.0
-    assert curve(3) == 1.5
-    assert curve(7) == 2.5
-
-
-def test_outliers_do_not_move_a_cost_and_a_lasting_change_does():
-    curve = CostCurve((1, 1.0), 0.1)
-    for cost in (50.0, 1.2, 1.2, 90.0, 1.2, 1.2, 70.0):
-        curve.observe(4, cost)
-    assert curve(4) == 1.2
-    for _ in range(8):
-        curve.observe(4, 2.0)
-    assert curve(4) == 2.0
-
-
-def test_costs_are_compared_at_the_machines_speed_of_the_moment():
-    """Passes of one row at one speed and of five at half of it do not make five rows look dear."""
-    profile = CostProfile()
-    for speed in (1.0, 0.5, 2.0, 1.0, 0.3):
-        for _ in range(30):
-            profile.observe(1, 1.0 / speed)
-            profile.observe(5, 1.2 / speed)
-    assert profile.score(5) == pytest.approx(1.2, rel=0.02)
-    assert profile.plain_seconds == pytest.approx(1 / 0.3, rel=0.02)
-
-
 def test_a_rejection_says_nothing_of_the_positions_after_it():
     acceptance = Acceptance(0.7)
     for _ in range(200):
@@ -232,34 +194,22 @@ def test_a_shared_pass_is_learned_by_its_own_rows():
     assert profile.cost(4, 1) == pytest.approx(plain + (2.0 - plain) * 4 / 5)  # five rows were drafted
 
 
-def test_requests_that_share_a_pass_report_it_once():
+def test_a_plain_pass_is_taken_now_and_then_however_good_the_drafts_are():
+    controller, counts = free(), []
+    simulate(controller, Machine(0.05), lambda i: True, 3 * LOOK, lambda i, b: counts.append(b.depth) or b.depth)
+    assert [i for i, depth in enumerate(counts) if not depth] == [0, 1, 2, LOOK + 3, 2 * LOOK + 4]
+
+
+def test_requests_in_company_look_at_the_same_pass():
     profile = CostProfile()
-    profile.observe(1, 1.0)
-    for score in (2.0, 2.0, 2.0, 8.0, 2.1, 2.2):
-        profile.observe_shared(3, 3, score, 0.0)
-        profile.observe_shared(3, 3, score, 0.1)
-    assert profile.cost(3, 0) == pytest.approx(2.2)  # the median of 2.0, 8.0, 2.1 and 2.2, the upper of two
-
-
-def test_one_slow_pass_in_company_is_not_believed_and_several_are():
-    profile = CostProfile()
-    profile.observe(1, 1.0)
-    for i in range(30):
-        profile.observe_shared(4, 4, 2.0 + i / 1000, 0.0)
-    profile.observe_shared(4, 8, 50.0, 0.0)
-    assert profile.cost(4, 1) < 3.0
-    for i in range(2 * LATE):
-        profile.observe_shared(4, 8, 9.0 + i / 1000, 0.0)
-        profile.observe_shared(4, 4, 2.0 + i / 1000, 0.0)
-    assert profile.cost(4, 1) / profile.cost(4, 0) > 4
-
-
-def test_what_rows_cost_in_company_does_not_touch_what_they_cost_alone():
-    profile = CostProfile()
-    profile.observe(1, 1.0)
-    profile.observe(4, 1.2)
-    for score in (3.0, 3.01, 3.02):
-        profile.observe_shared(4, 4, score, 0.0)
-    assert profile.cost(1, 3) == profile.score(4) == 1.2
-    assert profile.cost(4, 0) == 3.01
-    assert profile.cost(8, 0) > 3.01  # a larger company was not measured yet, and costs more
+    controllers = [MeasuredController(profile, "ngram", self_limiting=True) for _ in range(4)]
+    plain = []
+    for i in range(LOOK + 12):
+        depths = [min(one.budget(4).depth, 2) for one in controllers]
+        assert len(set(depths)) == 1
+        plain += [] if depths[0] else [i]
+        time = Timing(score=1 + 0.1 * depths[0] + i * 1e-6, rows=4 + sum(depths))
+        right = Verdict(tuple(range(depths[0])), 0)
+        for one in controllers:
+            one.observe(Step(Draft.chain([0] * depths[0]), right, (0,) * (depths[0] + 1), None, time))
+    assert plain == [0, LOOK + 1]

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 from test_control import Machine, free, simulate
 
-from outpace.control import CostProfile, MeasuredController
+from outpace.control import MeasuredController
+from outpace.costs import CostProfile
 
 
 def test_what_is_expected_of_a_length_is_the_papers_formula():

@@ -49,6 +49,7 @@ FORBIDDEN = {
     "targets": ("outpace.drafters", "outpace.rules", "outpace.sampling", "outpace.noise", "outpace.text"),
     "decode": ("outpace",),
     "control": ("outpace",),
+    "costs": ("outpace",),
     "theory": (
         *("outpace.models", "outpace.targets", "outpace.drafters", "outpace.text"),
         *("outpace._native", "outpace.decode", "outpace.control", "outpace.api"),
@@ -77,7 +78,7 @@ FORBIDDEN = {
 # what a part may import although the table above forbids its package
 ALLOWED = {
     "decode": ("outpace.types",),
-    "control": ("outpace.types", "outpace.errors", "outpace.estimates"),
+    "control": ("outpace.types", "outpace.errors", "outpace.estimates", "outpace.costs"),
     "grammar": ("outpace.errors",),
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from fakes import TableTarget
 from outpace import profiles
-from outpace.control import CostProfile
+from outpace.costs import CostProfile
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 from outpace import models, profiles
 from outpace.constraint import GrammarCompiler
-from outpace.control import CostProfile
 from outpace.conversation import Chat
+from outpace.costs import CostProfile
 from outpace.errors import UsageError, VocabularyMismatch
 from outpace.generation import Generation, check_room
 from outpace.grammar import Grammar

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any
 
+from outpace.costs import SURE, CostProfile, convex_slopes
 from outpace.errors import UsageError
 from outpace.estimates import Acceptance, Expectation
 from outpace.types import PLAIN, Budget, Step
 
-ROW_COST = 0.06
-"""A further row's cost in passes of one row, until it is measured."""
-
 LEAST_ROW_COST = 0.02
 """What a further row costs at least, whatever noisy clocks say."""
 
-SHARED_ROW_COST = 0.12
-"""The same of a pass that several requests share: beyond a few rows products take their time by the row."""
-
 LONGEST = 15
 """Tokens in a draft at most: the target's kernels are laid out for up to 16 rows."""
-
-MOST_ROWS = 1 << 12
-"""In one pass that a profile may speak of."""
 
 ALLOWANCE = 0.01
 """Share of plain decoding's time that drafts may lose."""
 
 SAVINGS = 4.0
 """Plain passes that past gains can be worth to later losses."""
-
-LATE = 25
-"""Measurements of one count that are remembered; their median is robust against a machine that does other work."""
-
-FIRST_LOOKS = 3
-"""Plain passes that are measured before anything is drafted, once for each model."""
-
-SURE = 4
-"""Measurements of one count after which it is no longer looked up anew every round."""
 
 REFRESH = 16
 """Rounds between look-ups of the cost curves."""
@@ -68,174 +46,6 @@ class FixedController:
 
     def reason(self) -> str:
         return f"draft length fixed at {self._budget.depth}"
-
-
-class CostCurve:
-    """Costs by a count of rows or tokens: late medians where measured, straight lines between and beyond.
-
-    start: (count, cost) that is known. step: the least that one more costs beyond what was measured.
-    """
-
-    def __init__(self, start: tuple[int, float], step: float) -> None:
-        self._step = step
-        self._late: dict[int, deque[float]] = {}
-        self._costs: dict[int, float] = dict([start])
-
-    def observe(self, count: int, cost: float) -> None:
-        late = self._late.get(count)
-        if late is None:
-            late = self._late[count] = deque(maxlen=LATE)
-        late.append(cost)
-        self._costs[count] = sorted(late)[len(late) // 2]
-
-    def record(self) -> dict[str, list[float]]:
-        """Returns the late measurements by count, as JSON has them."""
-        return {str(count): list(late) for count, late in self._late.items()}
-
-    def learn(self, record: Mapping[str, Sequence[float]]) -> None:
-        """Takes over recorded measurements. Raises ValueError for what cannot be costs."""
-        for count, costs in record.items():
-            if not 0 <= int(count) <= MOST_ROWS or not all(0 <= float(cost) < math.inf for cost in costs):
-                raise ValueError(f"no costs of a pass: {count}")
-            for cost in costs[-LATE:]:
-                self.observe(int(count), float(cost))
-
-    def seen(self, count: int) -> int:
-        """Returns how often this count was measured, at most LATE."""
-        return len(self._late.get(count, ()))
-
-    @property
-    def longest(self) -> int:
-        """The largest count that was measured; where none was, the one that is known."""
-        return max(self._late, default=min(self._costs))
-
-    def __call__(self, count: int) -> float:
-        known = self._costs.get(count)
-        if known is not None:
-            return known
-        below = max(n for n in self._costs if n < count)
-        above = min((n for n in self._costs if n > count), default=None)
-        low = self._costs[below]
-        if above is not None:
-            return low + (self._costs[above] - low) * (count - below) / (above - below)
-        first = min(self._costs)
-        slope = (low - self._costs[first]) / max(below - first, 1)
-        return low + (count - below) * max(slope, self._step)
-
-
-def convex_slopes(costs: Sequence[float]) -> list[float]:
-    """Returns [len(costs) - 1] the rises of the largest convex curve under the costs: noise makes no bumps in it."""
-    hull: list[int] = []
-    for i, cost in enumerate(costs):
-        while len(hull) > 1:
-            a, b = hull[-2:]
-            if (costs[b] - costs[a]) * (i - b) < (cost - costs[b]) * (b - a):
-                break
-            hull.pop()
-        hull.append(i)
-    slopes: list[float] = []
-    for a, b in pairwise(hull):
-        slopes += [(costs[b] - costs[a]) / (b - a)] * (b - a)
-    return slopes
-
-
-class CostProfile:
-    """What passes cost on this machine with this model, in plain passes; all that outlives a request.
-
-    A pass is compared with what a plain one takes at that time, so neither a growing context nor a machine that does
-    other work for a while distorts the comparison. score: of the target, by rows of one request. draft: of each
-    drafter, by tokens. Requests that share a pass read their caches apart, so that sixteen rows of one request cost
-    half of what sixteen requests do; shared passes have a curve for each number of requests.
-    """
-
-    def __init__(self) -> None:
-        self.plain_seconds = 0.0
-        self.plain_seen = 0
-        self.score = CostCurve((1, 1.0), ROW_COST)
-        self.draft: dict[str, CostCurve] = {}
-        self._plainly = CostCurve((1, 1.0), SHARED_ROW_COST)  # by requests, of one row each
-        self._shared: dict[int, CostCurve] = {}
-        self._last_shared = 0.0
-
-    def record(self) -> dict[str, Any]:
-        """Returns what is known of one request alone, as JSON has it, but for drafters' costs: those are a pair's."""
-        return {"plain_seconds": self.plain_seconds, "score": self.score.record()}
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> CostProfile:
-        """Returns the profile of a record. Raises ValueError, KeyError or TypeError where it is none."""
-        profile = cls()
-        profile.plain_seconds = float(record["plain_seconds"])
-        if not 0 < profile.plain_seconds < math.inf:
-            raise ValueError(f"a pass cannot take {profile.plain_seconds} seconds")
-        profile.plain_seen = FIRST_LOOKS
-        profile.score.learn(record["score"])
-        return profile
-
-    def expect_drafts(self, drafter: str, token_seconds: float) -> None:
-        """Notes what a token of a drafter should cost, until it is measured."""
-        self.draft[drafter] = CostCurve((0, 0.0), token_seconds / self.plain_seconds)
-
-    def drafting(self, drafter: str) -> CostCurve:
-        """Returns the curve of one drafter."""
-        return self.draft.setdefault(drafter, CostCurve((0, 0.0), 0.0))
-
-    def cost(self, load: int, drafted: int) -> float:
-        """Returns what a pass costs in which `load` requests have `drafted` rows each beyond their first."""
-        if load == 1:
-            return self.score(1 + drafted)
-        return self._shared_curve(load)(round(load * drafted / _bin_rows(load)))
-
-    def _shared_curve(self, load: int) -> CostCurve:
-        """Returns the curve of passes that so many requests share, by bins of their drafted rows together."""
-        if load not in self._shared:
-            self._shared[load] = CostCurve((0, self._plainly(load)), SHARED_ROW_COST * _bin_rows(load))
-        return self._shared[load]
-
-    def observe_shared(self, load: int, rows: int, score: float, verify: float) -> None:
-        """Learns from a pass of `load` > 1 requests; each of them reports it, and it counts once.
-
-        score: seconds of the pass. verify: what one of the requests took afterwards.
-        """
-        if score == self._last_shared:
-            return
-        self._last_shared = score
-        curve, place = self._shared_curve(load), round(max(0, rows - load) / _bin_rows(load))
-        seconds = score + load * verify
-        self.plain_seconds = self.plain_seconds or seconds / curve(place)
-        cost = seconds / self.plain_seconds
-        if curve.seen(place) > SURE:
-            self._follow(seconds / curve(place), 0.1)
-        elif place:
-            # Who believed one slow pass would draft no more, and not learn that it was an exception.
-            cost = min(cost, curve(0) + 1.5 * SHARED_ROW_COST * _bin_rows(load) * place)
-        curve.observe(place, cost)
-        if not place:
-            self._plainly.observe(load, cost)
-
-    def observe(self, rows: int, seconds: float) -> None:
-        """Learns from a target's pass for one request, and from it how fast the machine is now."""
-        if rows == 1:
-            self.plain_seen += 1
-            if self.plain_seen <= FIRST_LOOKS:  # the first passes are often slow ones
-                self.plain_seconds = min(seconds, self.plain_seconds or seconds)
-            else:
-                self._follow(seconds, 0.3)
-            return
-        if not self.plain_seconds:
-            self.plain_seconds = seconds / self.score(rows)
-        if self.score.seen(rows) > SURE:
-            self._follow(seconds / self.score(rows), 0.1)
-        self.score.observe(rows, seconds / self.plain_seconds)
-
-    def _follow(self, seconds: float, weight: float) -> None:
-        now = self.plain_seconds
-        self.plain_seconds += weight * (min(max(seconds, 0.5 * now), 2.0 * now) - now)
-
-
-def _bin_rows(load: int) -> int:
-    """Returns how many rows' difference hardly tells two passes of so many requests apart."""
-    return max(1, load // 4)
 
 
 class MeasuredController:
@@ -284,7 +94,7 @@ class MeasuredController:
 
     def budget(self, load: int) -> Budget:
         self._asked = 0
-        if load == 1 and self._profile.plain_seen < FIRST_LOOKS:
+        if self._profile.look_is_due(load):
             self._load = load
             return PLAIN  # a plain pass is what all else is compared with
         if self._until_refresh <= 0 or load != self._load:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, runtime_checkable
 
 from outpace.constraint import CompiledGrammar
-from outpace.control import LONGEST, CostProfile, FixedController, MeasuredController
+from outpace.control import LONGEST, FixedController, MeasuredController
+from outpace.costs import CostProfile
 from outpace.errors import MissingExtra, OutpaceError, UsageError
 from outpace.grammar import Grammar, JsonSchema, Regex
 from outpace.noise import check_choice

@@ -17,7 +17,7 @@ from time import perf_counter as clock
 
 import platformdirs
 
-from outpace.control import CostProfile
+from outpace.costs import CostProfile
 from outpace.errors import OutpaceError
 from outpace.types import Draft, Prompt, Target
 

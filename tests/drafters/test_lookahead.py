@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fakes import TableTarget, plain, run
-from outpace.control import CostProfile, MeasuredController
+from outpace.control import MeasuredController
+from outpace.costs import CostProfile
 from outpace.drafters.lookahead import GRAM, KEPT, WINDOW, LookaheadDrafter
 from outpace.types import Budget, Context, Draft, Prompt, Scores, Step, Timing, Verdict
 

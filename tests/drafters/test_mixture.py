@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fakes import TableTarget, plain, start
-from outpace.control import CostProfile, MeasuredController
+from outpace.control import MeasuredController
+from outpace.costs import CostProfile
 from outpace.decode import generate
 from outpace.drafters.mixture import FIRST_GAP, Record, make
 from outpace.types import EMPTY, Budget

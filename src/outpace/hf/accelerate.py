@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers.generation import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 
-from outpace.control import CostProfile
+from outpace.costs import CostProfile
 from outpace.decode import Round, propose
 from outpace.errors import Unsupported, UsageError
 from outpace.hf.settings import Collected, Criteria, Place, Processors, check, rows_of
