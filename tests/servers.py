@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import sys
 import time
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
@@ -30,6 +33,15 @@ def serving(model: Path, fault: str | None = None) -> Iterator[str]:
             yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         finally:
             process.stdin.close()
+
+
+def let_go(pipe: IO[Any], seconds: float = 30) -> bool:
+    """Whether all who held the other end of a pipe have ended by then."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if select.select([pipe], [], [], left)[0] and not os.read(pipe.fileno(), 65536):
+            return True
+    return False
 
 
 @dataclass

@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 import httpx
+from servers import let_go
 
 from outpace.cli.serve_vllm import Wanted
 from outpace.errors import UsageError
@@ -134,6 +135,14 @@ def test_it_ends_with_its_supervisor(program):
         assert process.wait(60) in (0, -signal.SIGTERM)
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_it_ends_even_when_its_supervisor_was_killed(program):
+    with proxied(program) as (process, url):
+        until_ready(url)
+        process.kill()
+        process.wait()
+        assert let_go(process.stderr)  # which the engine had, too
 
 
 def test_until_it_answers_requests_are_told_to_come_again(program):

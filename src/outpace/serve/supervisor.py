@@ -1,4 +1,7 @@
-"""Keeps another engine's server alive: starts it, knows when it answers, starts it anew when it ends, and ends it."""
+"""Keeps another engine's server alive: starts it, knows when it answers, starts it anew when it ends, and ends it.
+
+Between the two stands `keeper.py`, which ends the engine when this process is killed and can do so no more.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 
 import httpx
 
 from outpace.errors import OutpaceError
+from outpace.serve import keeper
 from outpace.serve.log import LOGGER
 
 LOOK_SECONDS = 0.25
@@ -21,6 +26,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 
 MOST_STARTS = 3
 """Starts of which none came to answer, after which it is given up: more of the same will not help."""
+
+ORPHAN_SECONDS = 10.0
+"""For an engine to end by itself when this process was killed."""
 
 
 class EngineFailed(OutpaceError):
@@ -79,7 +87,9 @@ class Supervisor:
         pause, failed = self._first_pause, 0
         while True:
             # In a session of its own: an interrupt at the terminal must not end it while requests drain.
-            process = await asyncio.create_subprocess_exec(*self.command, start_new_session=True)
+            process = await asyncio.create_subprocess_exec(
+                *self._kept_command(), stdin=asyncio.subprocess.PIPE, start_new_session=True
+            )
             self._process, self._answered = process, False
             looking = asyncio.create_task(self._look())
             code = await process.wait()
@@ -101,6 +111,10 @@ class Supervisor:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
             self.restarts += 1
+
+    def _kept_command(self) -> list[str]:
+        """Returns the command under its keeper, which needs neither our packages nor our environment."""
+        return [sys.executable, "-I", "-S", keeper.__file__, f"{ORPHAN_SECONDS:g}", *self.command]
 
     async def _look(self) -> None:
         """Sets `ready` as soon as the engine answers, and while it does."""
