@@ -23,6 +23,10 @@ MINUTES = float(os.environ.get("OUTPACE_MIXED_MINUTES", "30"))
 WARM = 500
 """Requests before memory is looked at: pools and caches fill first."""
 
+MIXED_WARM = 1500
+"""The same for the mixed load, whose passes and prompts have many sizes: the heap, and the pages of one context and
+what is open, reach their bound after about 1000 answers."""
+
 POOL = 48
 """Distinct requests of the mixed load; each answer is compared with its run alone."""
 
@@ -151,7 +155,7 @@ def mixed() -> Iterator[Outcome]:
     texts = alone(bodies)
     with ours(EMBEDDED, "--context", "4096") as server:
         load_ = Mixed(server, bodies, texts)
-        while load_.right + load_.wrong < WARM:
+        while load_.right + load_.wrong < MIXED_WARM:
             asyncio.run(_run(load_, min(30.0, 6 * MINUTES)))
         before = server.memory_bytes
         asyncio.run(_run(load_, 60 * MINUTES))

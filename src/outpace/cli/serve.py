@@ -194,6 +194,7 @@ def serve(
     --engine vllm what vLLM serves, its counters under our names where they mean the same.
     """
     try:
+        from outpace.serve.heap import share_one_heap
         from outpace.serve.scheduler import Limits
         from outpace.serve.settings import Settings
     except ImportError as error:
@@ -226,6 +227,7 @@ def serve(
     from outpace.serve.app import make_app
     from outpace.serve.service import Service
 
+    share_one_heap()
     run_on = EngineChoice(engine)
     loaded = load_model(model, draft=draft, threads=threads, context=context, engine=run_on)
     service = Service.of(loaded, settings)

@@ -12,7 +12,8 @@ from outpace.types import Step
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-_MOST_UNCOUNTED = 10_000
+_MOST_UNCOUNTED = 1_000
+"""Rounds that wait to be counted at most: their Steps are memory, and counting them is a pause between two passes."""
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
@@ -74,27 +75,38 @@ class Metrics:
             self._count()
 
     def _count(self) -> None:
+        """Counts what waits: sums first, as a counter's lock and label cost more than an addition."""
+        drafts = drafted = plain = rows = tokens = 0
+        draft_seconds = score_seconds = 0.0
+        reached: list[int] = []  # [depth] drafts of which so much was accepted
         while self._uncounted:
             try:
                 step, seconds = self._uncounted.popleft()
             except IndexError:  # another thread has counted it
-                return
-            self._count_step(step, seconds)
-
-    def _count_step(self, step: Step, seconds: float) -> None:
-        self._generation_tokens.inc(len(step.tokens))
-        self._between.observe(seconds / len(step.tokens))
-        self._rows.inc(1 + len(step.draft))
-        self._draft_seconds.inc(step.seconds.draft)
-        self._score_seconds.inc(step.seconds.score)
-        if not step.drafted:
-            self._plain.inc()
-            return
-        self._drafts.inc()
-        self._drafted.inc(step.drafted)
-        self._accepted.inc(step.accepted)
-        for position in range(step.accepted):
-            self._by_position.labels(str(position)).inc()
+                break
+            self._between.observe(seconds / len(step.tokens))
+            tokens += len(step.tokens)
+            rows += 1 + len(step.draft)
+            draft_seconds += step.seconds.draft
+            score_seconds += step.seconds.score
+            if not step.drafted:
+                plain += 1
+                continue
+            drafts += 1
+            drafted += step.drafted
+            reached += [0] * (step.accepted - len(reached))
+            for position in range(step.accepted):
+                reached[position] += 1
+        self._generation_tokens.inc(tokens)
+        self._rows.inc(rows)
+        self._draft_seconds.inc(draft_seconds)
+        self._score_seconds.inc(score_seconds)
+        self._plain.inc(plain)
+        self._drafts.inc(drafts)
+        self._drafted.inc(drafted)
+        self._accepted.inc(sum(reached))
+        for position, count in enumerate(reached):
+            self._by_position.labels(str(position)).inc(count)
 
     def finished(self, result: Result, seconds: float) -> None:
         self._finished.labels(result.finish).inc()
