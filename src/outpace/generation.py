@@ -246,6 +246,7 @@ class Generation(Iterator[Chunk]):
             fault=self.round.fault,
             plain_seconds=plan.costs.plain_seconds,
             expected=plan.controller.expectation() if isinstance(plan.controller, Expecting) else None,
+            predicted=self._prompt.expected,
         )
 
 

@@ -149,7 +149,7 @@ def plan(
     if stores is not None and isinstance(drafter, Remembering):
         drafter = drafter.remembering(stores.all)
     if drafter:
-        problems.found += _misfits(target, drafter, options.prediction is not None)
+        problems.found += _misfits(target, drafter, draft, options.prediction is not None)
     grammar = problems.attempt(lambda: _grammar(options, compile_grammar))
     chains = not (rule is not None and rule.verifies_trees and target.scores_trees)
     controller = problems.attempt(lambda: _controller(options, name, drafter, target, profile, chains))
@@ -251,9 +251,11 @@ def _controller(
     )
 
 
-def _misfits(target: Target, drafter: Drafter, predicted: bool) -> list[str]:
-    """Returns what the two cannot do together, each with its remedy. predicted: the answer is, by the caller."""
+def _misfits(target: Target, drafter: Drafter, draft: Target | None, predicted: bool) -> list[str]:
+    """Returns what these cannot do together, each with its remedy. predicted: the answer is, by the caller."""
     found = []
+    if drafter.name in ("model", "mixture") and getattr(draft, "drafter", None) == "published":
+        found.append(f"drafter {drafter.name!r} drafts with a model, and the draft is a head: use 'published'")
     if predicted and not isinstance(drafter, Copying):
         found.append(
             f"drafter {drafter.name!r} copies from no prediction: use 'suffix', 'ngram' or 'mixture', "

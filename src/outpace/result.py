@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from outpace.estimates import Expectation
+from outpace.predicted import appeared
 from outpace.types import Draft, Step
 
 ACCEPTED, CORRECTION, BONUS, PLAIN = "accepted", "correction", "bonus", "plain"
@@ -93,7 +94,8 @@ class Result:
     tokens: 1 is plain decoding (Leviathan et al. 2023, theorem 3.11). draft_bytes: what one draft token reads.
     plain_seconds: of a pass that scores one token, as far as is known, else 0. expected: by control, in the end.
     choice: which of the seed's texts this is; others: the further choices of a call with n > 1. logprobs: one a
-    token under the target's own law, where they were asked for.
+    token under the target's own law, where they were asked for. predicted: the tokens of the answer that the caller
+    expected, those that the context has room for.
     """
 
     text: str
@@ -119,6 +121,7 @@ class Result:
     choice: int = 0
     logprobs: tuple[TokenLogprob, ...] | None = None
     others: tuple[Result, ...] = ()
+    predicted: tuple[int, ...] = ()
 
     @property
     def choices(self) -> tuple[Result, ...]:
@@ -143,6 +146,11 @@ class Result:
     def accepted_by_position(self) -> tuple[float, ...]:
         """[longest draft] of the drafts that reach so deep, the share accepted there (with all before it)."""
         return accepted_by_position(self.steps)
+
+    @property
+    def appeared(self) -> int:
+        """How many of the predicted tokens stand in the text, in their order, drafted or not."""
+        return appeared(self.predicted, self.tokens)
 
     @property
     def tokens_per_step(self) -> float:

@@ -208,6 +208,9 @@ def test_a_head_is_named_where_a_draft_model_is(tiny_llama, tmp_path):
         assert (result.drafter, result.fault) == ("published", None)
         assert result.tokens == model.generate("aaaa", raw=True, max_tokens=12, drafter="none").tokens
         assert result.drafted > 0
+        for name in ("model", "mixture"):
+            with pytest.raises(UsageError, match="the draft is a head: use 'published'"):
+                model.check(drafter=name)
 
 
 def test_a_model_is_no_head(tiny_llama, tmp_path):

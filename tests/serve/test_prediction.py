@@ -15,6 +15,12 @@ def predicted(content, **speculation):
     return {"prediction": {"type": "content", "content": content}, "extra_body": more}
 
 
+def counted(answer):
+    """Of the predicted tokens, those that came and those that did not."""
+    details = answer.usage.completion_tokens_details
+    return details.accepted_prediction_tokens, details.rejected_prediction_tokens
+
+
 @pytest.fixture(scope="module")
 def answer(solo):
     return solo.generate(STORY, max_tokens=60, drafter="none").text
@@ -23,10 +29,36 @@ def answer(solo):
 def test_a_right_prediction_is_accepted_and_takes_few_passes(client, answer):
     found = chat(client, STORY, max_tokens=60, **predicted(answer, drafter="suffix", draft_length=8))
     assert found.choices[0].message.content == answer
-    details = found.usage.completion_tokens_details
-    assert details.accepted_prediction_tokens > 40
-    assert details.rejected_prediction_tokens < details.accepted_prediction_tokens
+    assert counted(found) == (60, 0)
     assert found.model_extra["speculation"]["steps"] < 15
+
+
+def test_the_usage_counts_the_predicted_tokens_that_came_and_those_that_did_not(client, solo, answer):
+    tokens = solo.text.encode(answer, special=False)
+    half = solo.text.decode(tokens[:30])
+    assert counted(chat(client, STORY, max_tokens=60, **predicted(half))) == (30, 0)
+    short = counted(chat(client, STORY, max_tokens=20, **predicted(answer)))
+    assert short == (20, len(tokens) - 20)
+
+
+@pytest.mark.parametrize("drafter", ["suffix", "ngram", "mixture"])
+@pytest.mark.parametrize("length", [0, 1, 4])
+def test_the_usage_does_not_depend_on_how_it_was_drafted(client, answer, drafter, length):
+    other = answer[: len(answer) // 2] + " Something else altogether." + answer[len(answer) // 2 :]
+    found = chat(client, STORY, max_tokens=60, **predicted(other, drafter=drafter, draft_length=length))
+    assert counted(found) == counted(chat(client, STORY, max_tokens=60, **predicted(other)))
+    assert min(counted(found)) > 0
+
+
+def test_without_a_prediction_nothing_of_one_is_counted(client):
+    found = chat(client, STORY, max_tokens=60)
+    assert found.model_extra["speculation"]["drafted"] > 0
+    assert counted(found) == (0, 0)
+
+
+def test_each_choice_counts_the_prediction(client, answer):
+    found = chat(client, STORY, max_tokens=60, n=2, temperature=0.5, seed=1, **predicted(answer))
+    assert sum(counted(found)) == 2 * sum(counted(chat(client, STORY, max_tokens=60, **predicted(answer))))
 
 
 def test_without_further_words_the_prediction_is_why_it_drafts(client, answer):

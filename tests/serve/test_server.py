@@ -16,6 +16,7 @@ pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 import httpx
 from thread_server import OnThread
 
+from outpace.registry import DRAFTERS
 from outpace.serve.scheduler import Limits
 from outpace.serve.settings import Settings
 
@@ -108,6 +109,17 @@ def test_the_command_serves_and_drains_on_sigterm(embedded_model):
             assert process.wait(60) in (0, -signal.SIGTERM)
         finally:
             process.kill()
+
+
+def test_the_page_offers_what_can_draft_and_nothing_else(served):
+    offered = httpx.get(served.url + "/web/server.json").json()["drafters"]
+    assert {"suffix", "ngram"} <= set(offered)
+    for name in DRAFTERS.names():
+        if name != "none":  # which the page calls plain decoding
+            asked = {**BODY, "max_tokens": 6, "speculation": {"drafter": name, "draft_length": 2}}
+            answer = served.post(**asked)
+            assert (answer.status_code == 200) == (name in offered), answer.text
+            assert answer.status_code == 400 or answer.json()["speculation"]["fault"] is None
 
 
 def test_a_taken_port_is_one_line(embedded_model):

@@ -7,8 +7,8 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
 
-from outpace.registry import DRAFTERS
 from outpace.serve.errors import ApiError
 from outpace.serve.service import Service
 
@@ -35,8 +35,7 @@ def add_page(app: FastAPI, service: Service) -> None:
 
     @app.get("/web/server.json", include_in_schema=False)
     async def server() -> dict[str, Any]:
-        hidden = ("none", "quantized") if service.model.draft is not None else ("none", "quantized", "model")
-        names = [name for name in DRAFTERS.names() if name not in hidden]
+        names = await run_in_threadpool(service.drafters)
         return {"model": service.name, "engine": service.model.target.engine, "drafters": names}
 
     @app.get("/web/{name}", include_in_schema=False)

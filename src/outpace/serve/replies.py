@@ -148,18 +148,22 @@ def finite(logprob: float) -> float:
 
 
 def usage(results: Sequence[Result], figures: Sequence[Figures], n: int) -> dict[str, Any]:
-    """Returns emitted tokens, never drafted ones; each prompt counts once, however many choices (`n`) it has."""
+    """Returns emitted tokens, never drafted ones; each prompt counts once, however many choices (`n`) it has.
+
+    Of a prediction, its tokens that appear in the text and those that do not, for each choice, as OpenAI defines
+    them: whichever drafter there was. What was drafted is told by `speculation`.
+    """
     prompt = sum(result.prompt_tokens for result in results[::n])
     emitted = sum(len(result.tokens) for result in results)
-    accepted = sum(result.accepted for result in results)
+    appeared = sum(result.appeared for result in results)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": emitted,
         "total_tokens": prompt + emitted,
         "prompt_tokens_details": {"cached_tokens": sum(one.reused for one in figures[::n])},
         "completion_tokens_details": {
-            "accepted_prediction_tokens": accepted,
-            "rejected_prediction_tokens": sum(result.drafted for result in results) - accepted,
+            "accepted_prediction_tokens": appeared,
+            "rejected_prediction_tokens": sum(len(result.predicted) for result in results) - appeared,
         },
     }
 

@@ -12,8 +12,10 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from outpace.api import Model
+from outpace.errors import OutpaceError
 from outpace.native.machine import available_memory
 from outpace.opening import Opening
+from outpace.registry import DRAFTERS
 from outpace.result import Result
 from outpace.serve.errors import ApiError
 from outpace.serve.job import CHUNK, DONE, FAILED, PROMPT_READ, Event, Figures, Job
@@ -47,6 +49,20 @@ class Service:
     def name(self) -> str:
         """What the model is called."""
         return self.settings.names[0] if self.settings.names else self.model.target.name
+
+    def drafters(self) -> list[str]:
+        """Returns what a request may name to draft: what fits the model and what is loaded beside it.
+
+        Not "quantized": no request can make a server load a second copy of the model.
+        """
+        return [name for name in DRAFTERS.names() if name not in ("none", "quantized") and self._drafts(name)]
+
+    def _drafts(self, name: str) -> bool:
+        try:
+            self.model.check(drafter=name)
+        except (OutpaceError, ImportError):
+            return False
+        return True
 
     def check_model(self, asked: str) -> None:
         """Raises ApiError for a model that is not served here."""
