@@ -252,7 +252,7 @@ def accepted_by_position(steps: Sequence[Step]) -> tuple[float, ...]:
     drafted: list[int] = []
     accepted: list[int] = []
     for step in steps:
-        depth = step.draft.depth if step.draft.probes == 0 else _verified_depth(step.draft)
+        depth = verified_depth(step.draft)
         drafted += [0] * (depth - len(drafted))
         accepted += [0] * (depth - len(accepted))
         for i in range(depth):
@@ -261,5 +261,8 @@ def accepted_by_position(steps: Sequence[Step]) -> tuple[float, ...]:
     return tuple(a / d for a, d in zip(accepted, drafted, strict=True))
 
 
-def _verified_depth(draft: Draft) -> int:
+def verified_depth(draft: Draft) -> int:
+    """Returns the longest path of a draft, of the nodes that are there to be verified."""
+    if not draft.probes:
+        return draft.depth
     return max((len(draft.path_to(node)) for node in range(draft.verified)), default=0)

@@ -120,6 +120,9 @@ def test_a_wrong_setting_is_shown_in_the_servers_words(page):
     page.find_element(By.ID, "question").send_keys("Hello" + Keys.ENTER)
     WebDriverWait(page, 30).until(lambda b: b.find_element(By.ID, "problem").is_displayed())
     assert "temperature" in figure(page, "problem")
+    idle(page)
+    assert page.find_elements(By.CSS_SELECTOR, "#messages li") == []
+    assert page.find_element(By.ID, "question").get_property("value") == "Hello"
     page.get_log("browser")  # the browser notes the 400 itself
 
 

@@ -52,6 +52,18 @@ def test_a_trace_says_how_each_token_came(client):
     assert {token["origin"] for token in told} <= {"accepted", "correction", "bonus", "plain"}
 
 
+def test_a_trace_adds_up_to_the_acceptance_by_position_of_trees_too(client):
+    asked = {"drafter": "suffix", "draft_length": 6, "trace": True}
+    chunks, _ = streamed(
+        client, max_tokens=60, stream_options={"include_usage": True}, extra_body={"speculation": asked}
+    )
+    *traced, last = [chunk.model_extra["speculation"] for chunk in chunks if chunk.model_extra.get("speculation")]
+    assert any(len(round["draft"]) > round["depth"] > 0 for round in traced)
+    for position, share in enumerate(last["accepted_by_position"]):
+        reached = [round["accepted"] > position for round in traced if round["depth"] > position]
+        assert share == pytest.approx(sum(reached) / len(reached))
+
+
 def test_a_stream_ends_with_done(served):
     body = {"model": MODEL, "messages": QUESTION, "max_tokens": 3, "stream": True}
     answer = served.post(**body)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import time
 from typing import Any
 
-from outpace.result import Chunk, Result, TokenLogprob
+from outpace.result import Chunk, Result, TokenLogprob, verified_depth
 from outpace.serve.job import Figures
 from outpace.text import Text
 
@@ -105,6 +105,7 @@ class Reply:
                 {"text": piece, "origin": origin} for piece, origin in zip(chunk.pieces, chunk.origins, strict=True)
             ],
             "draft": [self.text.describe(token) for token in step.draft.tokens[: step.drafted]],
+            "depth": verified_depth(step.draft),
             "accepted": step.accepted,
             "seconds": {"draft": step.seconds.draft, "score": step.seconds.score, "verify": step.seconds.verify},
         }

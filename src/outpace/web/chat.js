@@ -78,8 +78,8 @@ async function ask(event) {
   event.preventDefault();
   const question = at("question").value.trim();
   if (!question || running) return;
-  listItem("user").textContent = question;
-  const answer = listItem("assistant");
+  const asked = listItem("user"), answer = listItem("assistant");
+  asked.textContent = question;
   const conversation = [...messages, { role: "user", content: question }];
   at("question").value = "";
   busy(true);
@@ -96,6 +96,11 @@ async function ask(event) {
   }
   // What was answered before a stop stays in the conversation, as it stands on the page.
   if (shown) messages.push(conversation.at(-1), { role: "assistant", content: shown });
+  else { // what was not answered may be sent again
+    asked.remove();
+    answer.remove();
+    at("question").value = question;
+  }
   busy(false);
   at("question").focus();
 }

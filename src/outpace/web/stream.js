@@ -3,7 +3,7 @@
 /** What went wrong, in the server's words. */
 export class Refused extends Error {}
 
-/** Yields {tokens: [{text, origin, logprob, top}], draft, accepted, plain}, then {usage, speculation, finish}. */
+/** Yields {tokens: [{text, origin, logprob, top}], draft, depth, accepted, seconds, plain_seconds}, then {usage, speculation, finish}. */
 export async function* rounds(messages, options, key, signal) {
   const body = { messages, stream: true, stream_options: { include_usage: true }, logprobs: true, top_logprobs: 3, ...options };
   const headers = { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) };

@@ -21,7 +21,7 @@ export class Strip {
     this.plain += round.plain_seconds * round.tokens.length;
     this.drafted += round.draft.length;
     this.accepted += round.accepted;
-    round.draft.forEach((_, i) => { this.reached[i] = (this.reached[i] ?? 0) + 1; });
+    for (let i = 0; i < round.depth; i++) this.reached[i] = (this.reached[i] ?? 0) + 1;
     for (let i = 0; i < round.accepted; i++) this.kept[i] = (this.kept[i] ?? 0) + 1;
     for (const token of round.tokens) this.counts[token.origin] += 1;
     this.last = round.draft.length;
