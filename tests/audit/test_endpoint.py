@@ -74,12 +74,13 @@ def test_a_server_without_log_probabilities_is_not_covered_there(tiny_llama: Pat
 
 
 def test_the_command_passes_a_faithful_server(faithful: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    make: Callable[..., EndpointExtent] = lambda samples: EndpointExtent(TEXTS[:1], 8, 50)  # noqa: E731
+    make: Callable[..., EndpointExtent] = lambda samples, rounding: EndpointExtent(TEXTS[:1], 8, 50, rounding)  # noqa: E731
     monkeypatch.setattr(endpoint, "EndpointExtent", make)
     monkeypatch.setattr(endpoint, "FAULTS", ())
     page = tmp_path / "report.html"
-    result = CliRunner().invoke(app, ["audit", "endpoint", faithful, "--html", str(page)])
+    result = CliRunner().invoke(app, ["audit", "endpoint", faithful, "--rounding", "0.125", "--html", str(page)])
     assert result.exit_code == 0, result.stdout + result.stderr
+    assert "within 0.25 nats" in result.stdout
     assert "sampled law" in result.stdout
     assert faithful in page.read_text(encoding="utf-8")
 

@@ -190,11 +190,12 @@ def test_a_difference_is_classed_by_the_references_margin():
 def test_a_reported_law_has_cells_and_counts():
     top = [{"a": -0.693147, "b": -1.386294}, {"a": -0.693147, "b": -0.693147}]
     answers = [answer("a", "a", top=top)] * 60 + [answer("a", "b", top=top)] * 60 + [answer("z", "a", top=top)] * 40
-    found = reported_law(answers, 160)
+    found = reported_law(answers, 160, 0.05)
     assert sum(found.outcomes.law.values()) == pytest.approx(1)
     assert sum(found.counts.values()) == 160
     assert set(found.counts) <= set(found.outcomes.law)
     two = [answer("a", "a", top=top), answer("a", "a", top=[{"a": -2.0}, top[1]])]
-    assert "in one answer" in reported_law(two, 2).inconsistent
+    assert "in one answer" in reported_law(two, 2, 0.05).inconsistent
+    assert reported_law(two, 2, 1.5).inconsistent == ""
     with pytest.raises(NotCovered):
-        reported_law([Answer("a", "length")], 1)
+        reported_law([Answer("a", "length")], 1, 0.05)

@@ -16,9 +16,6 @@ from outpace.audit.server import Answer
 AMBIGUOUS = "\N{REPLACEMENT CHARACTER}"
 """In a token's text: a part of a character, which several tokens share, so that nothing is known of its token."""
 
-SAME = 0.05
-"""Nats by which one context's reported log-probabilities may differ between answers: batches round differently."""
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -71,8 +68,11 @@ class ReportedLaw:
     inconsistent: str = ""
 
 
-def reported_law(answers: Sequence[Answer], n: int) -> ReportedLaw:
-    """Returns the law that n sampled answers report. Raises NotCovered where they report none."""
+def reported_law(answers: Sequence[Answer], n: int, rounding: float) -> ReportedLaw:
+    """Returns the law that n sampled answers report. Raises NotCovered where they report none.
+
+    rounding: nats by which a log-probability of one context may differ between answers.
+    """
     laws: dict[tuple[str, ...], Mapping[str, float]] = {}
     for answer in answers:
         if not answer.tokens or answer.top is None:
@@ -83,7 +83,7 @@ def reported_law(answers: Sequence[Answer], n: int) -> ReportedLaw:
             law = {token: value for token, value in listed.items() if AMBIGUOUS not in token}
             known = laws.setdefault(answer.tokens[:place], law)
             for token in known.keys() & law.keys():
-                if abs(known[token] - law[token]) > SAME:
+                if abs(known[token] - law[token]) > rounding:
                     return ReportedLaw(
                         Outcomes(0),
                         Counter(),

@@ -32,8 +32,9 @@ UNTESTED = (
     "other sampling parameters than temperature, stop and max_tokens",
 )
 LEVEL = 1e-4
-NEAR_TIE = 0.1
-"""Nats between the two likeliest tokens, up to which a difference may be rounding."""
+ROUNDING = 0.05
+"""Nats by which the company of a request may move a log-probability. In bfloat16 neighbouring logits are 0.125 apart
+from 16 on."""
 
 ASKED = (4, 9)
 """Tokens asked for where counts are compared."""
@@ -47,11 +48,17 @@ TOGETHER = 4
 
 @dataclass(frozen=True, slots=True)
 class EndpointExtent:
-    """How much is asked. samples: texts of three tokens for each sampled law."""
+    """How much is asked, and how exactly. samples: texts of three tokens a sampled law. rounding: as `ROUNDING`."""
 
     texts: Sequence[str] = TEXTS
     tokens: int = 48
     samples: int = 400
+    rounding: float = ROUNDING
+
+    @property
+    def near_tie(self) -> float:
+        """Nats between two tokens up to which either may be the likeliest: both can be moved."""
+        return 2 * self.rounding
 
 
 @dataclass(slots=True)
@@ -93,7 +100,7 @@ def audit_endpoint(
         "model": server.model,
         "asked by": "chat completions" if server.chat else "completions",
         "reference": reference.url if reference else "none: the server is compared with itself",
-        "near-tie": f"the two likeliest tokens within {NEAR_TIE} nats",
+        "near-tie": f"the two likeliest tokens within {probe.extent.near_tie:g} nats",
         "sampled laws": f"{probe.extent.samples} texts each, level {LEVEL:g}",
     }
     return Report("endpoint", server.url, checks, broken, UNTESTED, facts).timed(minutes)
@@ -142,21 +149,20 @@ def greedy_equality(probe: Probe, text: str) -> Finding:
     found = first_difference(answer, other)
     if found is None:
         return Finding(True, f"equal to {against}, {_count(answer)}")
-    return Finding(
-        found.margin is not None and found.margin <= NEAR_TIE, f"{found.described(NEAR_TIE)}, against {against}"
-    )
+    near = probe.extent.near_tie
+    return Finding(found.margin is not None and found.margin <= near, f"{found.described(near)}, against {against}")
 
 
 def likeliest(probe: Probe, text: str) -> Finding:
     """Greedy tokens must be the likeliest that the server itself reports at their place."""
     answer = probe.greedy(probe.server, text)
     tokens, logprobs, top = _reported(answer)
-    ties = 0
+    ties, near = 0, probe.extent.near_tie
     for place, (token, value, law) in enumerate(zip(tokens, logprobs, top, strict=True)):
         best = max(law, key=lambda each: law[each])
         behind = law[best] - value
-        ties += 0 < behind <= NEAR_TIE
-        if behind > NEAR_TIE:
+        ties += 0 < behind <= near
+        if behind > near:
             return Finding(
                 False,
                 f"token {place} is {token!r}, {behind:.3g} nats less likely than {best!r} (late or wrong rows?)",
@@ -247,13 +253,14 @@ def usage(probe: Probe, texts: Sequence[str]) -> Finding:
 
 def together(probe: Probe, texts: Sequence[str]) -> Finding:
     """Requests at the same time get the answers that they get alone."""
+    near = probe.extent.near_tie
     alone = [probe.greedy(probe.server, text) for text in texts]
     with ThreadPoolExecutor(len(texts)) as pool:
         shared = [*pool.map(lambda text: probe.greedy(probe.server, text), texts)]
     for number, (one, other) in enumerate(zip(alone, shared, strict=True)):
         found = first_difference(other, one)
-        if found is not None and not (found.margin is not None and found.margin <= NEAR_TIE):
-            return Finding(False, f"prompt {number}: {found.described(NEAR_TIE)}, alone")
+        if found is not None and not (found.margin is not None and found.margin <= near):
+            return Finding(False, f"prompt {number}: {found.described(near)}, alone")
     return Finding(True, f"{len(texts)} texts equal")
 
 
@@ -268,7 +275,7 @@ def sampled_law(probe: Probe, text: str) -> Finding:
     whole = [answer for answer in answers if answer.finish != "stop"]
     if len(whole) < 0.98 * len(answers):
         raise NotCovered("too many texts end within three tokens")
-    law = reported_law(whole, len(whole))
+    law = reported_law(whole, len(whole), probe.extent.rounding)
     if law.inconsistent:
         return Finding(False, law.inconsistent)
     found = fit(law.counts, law.outcomes.law, LEVEL)

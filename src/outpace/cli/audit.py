@@ -182,6 +182,16 @@ def endpoint(
     samples: Annotated[
         int, typer.Option("--samples", metavar="N", min=50, help="Texts of three tokens for each sampled law.")
     ] = 400,
+    rounding: Annotated[
+        float,
+        typer.Option(
+            "--rounding",
+            metavar="NATS",
+            min=0,
+            max=1,
+            help="How far a request's company may move a log-probability; 0.125 for a server in bfloat16.",
+        ),
+    ] = 0.05,
     minutes: Minutes = None,
     html: Html = None,
     as_json: options.Json = False,
@@ -205,7 +215,8 @@ def endpoint(
     fields = _fields(reference_fields, reference)
     server = connect(url, name, timeout=timeout, key=key)
     other = None if reference is None else connect(reference, name, timeout=timeout, key=key, fields=fields)
-    report = audit_endpoint(server, other, minutes=time, extent=EndpointExtent(samples=samples), progress=_watching())
+    extent = EndpointExtent(samples=samples, rounding=rounding)
+    report = audit_endpoint(server, other, minutes=time, extent=extent, progress=_watching())
     _end(report, as_json, html)
 
 

@@ -18,8 +18,8 @@ from outpace.errors import OutpaceError
 from outpace.serve import keeper
 from outpace.serve.log import LOGGER
 
-LOOK_SECONDS = 0.25
-"""Between looks at whether the engine answers."""
+LOOK_SECONDS, READY_LOOK_SECONDS = 0.25, 2.0
+"""Between looks at whether the engine answers, before it does and after: it writes a line for each."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Before a further start; each failed one doubles the pause."""
@@ -125,7 +125,7 @@ class Supervisor:
                     self._answered = self._answered or self.ready
                 except httpx.HTTPError:
                     self.ready = False
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(READY_LOOK_SECONDS if self.ready else LOOK_SECONDS)
 
 
 def _kill_group(leader: int) -> None:
