@@ -102,3 +102,16 @@ def test_costs_in_company_stay_true_too():
         if i > 1000 and i % 700 > 400:
             for drafted in (1, 1.5):
                 assert profile.cost(4, drafted) / profile.cost(4, 0) == pytest.approx(1 + 4 * drafted * row, rel=0.25)
+
+
+def test_a_count_that_is_no_longer_seen_keeps_its_cost_whatever_looks_find():
+    """Slow passes among those with drafts make the machine look slower, time and again, until a plain one is seen."""
+    profile, chance = CostProfile(), Random(0)
+    for _ in range(30):
+        profile.observe(1, 1.0)
+        profile.observe(8, 1.4)
+    for i in range(20_000):
+        profile.observe(1 if i % 20 == 0 else 2, (1.0 if i % 20 == 0 else 1.1) * chance.choice((1, 1, 1, 1, 1.9)))
+    assert profile.score(8) == pytest.approx(1.4)
+    assert profile.score(2) == pytest.approx(1.1, rel=0.15)
+    assert profile.plain_seconds == pytest.approx(1.1, rel=0.35)

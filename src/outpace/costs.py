@@ -43,6 +43,7 @@ class CostCurve:
     def __init__(self, start: tuple[int, float], step: float) -> None:
         self._step = step
         self._late: dict[int, deque[float]] = {}
+        self._new: dict[int, int] = {}  # measurements since `settle`
         self._costs: dict[int, float] = dict([start])
 
     def observe(self, count: int, cost: float) -> None:
@@ -50,14 +51,18 @@ class CostCurve:
         if late is None:
             late = self._late[count] = deque(maxlen=LATE)
         late.append(cost)
+        self._new[count] = self._new.get(count, 0) + 1
         self._costs[count] = sorted(late)[len(late) // 2]
 
-    def rescale(self, factor: float) -> None:
-        """Corrects all measured costs, which were compared with the wrong plain pass; what is known stays."""
-        for count, late in self._late.items():
-            if count:
-                self._late[count] = deque((factor * cost for cost in late), maxlen=LATE)
-                self._costs[count] *= factor
+    def settle(self, factor: float = 1.0) -> None:
+        """Corrects what was measured since the last call: it was compared with the wrong plain pass."""
+        if factor != 1.0:
+            for count, new in self._new.items():
+                costs = list(self._late[count])
+                kept = max(0, len(costs) - new)
+                self._late[count] = late = deque(costs[:kept] + [factor * cost for cost in costs[kept:]], maxlen=LATE)
+                self._costs[count] = sorted(late)[len(late) // 2]
+        self._new.clear()
 
     def record(self) -> dict[str, list[float]]:
         """Returns the late measurements by count, as JSON has them."""
@@ -219,15 +224,13 @@ class CostProfile:
     def _look(self, seconds: float, curve: CostCurve, *, shared: bool) -> None:
         """Learns from a plain pass, and corrects what drafts seemed to cost if they had been all that was seen."""
         before = self.plain_seconds
-        if self._drafts_in_a_row[shared] < LONG:
-            self._follow(seconds, 0.1 if shared else 0.3)
-        else:
-            self._follow(seconds, 0.5)
-            curve.rescale(before / self.plain_seconds)
+        alone = self._drafts_in_a_row[shared] >= LONG
+        self._follow(seconds, 0.5 if alone else 0.1 if shared else 0.3)
+        curve.settle(before / self.plain_seconds if alone else 1.0)
 
     def _follow(self, seconds: float, weight: float) -> None:
         now = self.plain_seconds
-        self.plain_seconds += weight * (min(max(seconds, 0.5 * now), 2.0 * now) - now)
+        self.plain_seconds += weight * (min(max(seconds, 0.75 * now), 1.25 * now) - now)
 
 
 def _bin_rows(load: int) -> int:
