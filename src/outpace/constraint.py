@@ -58,11 +58,10 @@ class GrammarCompiler:
     def __call__(self, grammar: Grammar) -> CompiledGrammar:
         """Returns the compiled grammar. Raises MissingExtra, or UsageError for what cannot be kept."""
         key = (type(grammar), grammar.text if isinstance(grammar, JsonSchema) else grammar.pattern)
-        found = self._compiled.get(key)
+        found = self._compiled.pop(key, None)
         if found is None:
-            matcher = self._matcher(grammar)
-            found = self._compiled[key] = CompiledGrammar(matcher, self._eos_ids, self._last())
-        self._compiled.move_to_end(key)
+            found = CompiledGrammar(self._matcher(grammar), self._eos_ids, self._last())
+        self._compiled[key] = found  # as the latest; in between a server's other thread may give up any
         if len(self._compiled) > REMEMBERED:
             self._compiled.popitem(last=False)
         return found
