@@ -153,7 +153,9 @@ def test_costs_outlive_the_request_and_nothing_else_does():
     first = MeasuredController(profile, "model", self_limiting=False)
     simulate(first, Machine(0.05, 0.05), lambda i: False, 300)
     second = MeasuredController(profile, "model", self_limiting=False)
-    assert second.budget(1).depth > 0
+    drafted = []
+    simulate(second, Machine(0.05, 0.05), lambda i: False, 2, lambda i, budget: drafted.append(budget.depth) or 0)
+    assert drafted[0] == 0 < drafted[1]
 
 
 def test_a_fixed_controller_does_as_told():

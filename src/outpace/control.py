@@ -21,8 +21,11 @@ ALLOWANCE = 0.01
 SAVINGS = 4.0
 """Plain passes that past gains can be worth to later losses."""
 
-REFRESH = 16
+REFRESH = 8
 """Rounds between look-ups of the cost curves."""
+
+FIRST_DRAFTS, FIRST_NODES = 3, 6
+"""A request's first drafts are this small at most: nobody knows yet whether its text is like what was counted."""
 
 PROBE = 2
 FIRST_GAP = 16
@@ -86,6 +89,7 @@ class MeasuredController:
         self._measured = self._score.longest - 1  # draft that was measured; none is more than twice as long
         self._until_refresh = 0
         self._asked = 0
+        self._opening = True
         self._probing = False
         self._idle = 0
         self._gap = FIRST_GAP
@@ -94,7 +98,7 @@ class MeasuredController:
 
     def budget(self, load: int) -> Budget:
         self._asked = 0
-        if self._profile.look_is_due(load):
+        if (self._opening and load == 1) or self._profile.look_is_due(load):
             self._load = load
             return PLAIN  # a plain pass is what all else is compared with
         if self._until_refresh <= 0 or load != self._load:
@@ -109,6 +113,8 @@ class MeasuredController:
         else:
             budget = self._deep() if self._self_limiting else self._best()
         depth = min(budget.depth, max(PROBE, 2 * self._measured))
+        if self._rounds < FIRST_DRAFTS and self._self_limiting:
+            depth = min(depth, FIRST_NODES)
         while depth and self._costs[depth] - 1 > self._ledger:
             depth -= 1
         self._asked = depth
@@ -165,9 +171,10 @@ class MeasuredController:
         drafted, accepted, seconds = step.drafted, step.accepted, step.seconds
         rows = seconds.rows or 1 + len(step.draft)
         if self._load == 1:
-            self._profile.observe(rows, seconds.score + seconds.verify)
+            self._profile.observe(rows, seconds.score + seconds.verify, self._opening)
         else:
             self._profile.observe_shared(self._load, rows, seconds.score, seconds.verify)
+        self._opening = False
         # A model's first draft also pays for its prefill, which says nothing of later ones.
         if self._asked and self._rounds and not self._self_limiting:
             self._draft.observe(drafted, seconds.draft / self._profile.plain_seconds)

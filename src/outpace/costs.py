@@ -33,36 +33,66 @@ LONG = 8
 SURE = 4
 """Measurements of one count after which it is no longer looked up anew every round."""
 
+FOLLOWED = 1.05
+"""How far one pass with drafts may seem to be from the plain one's time: single slow ones are not rare."""
+
+TILTS, MOST_TILT = 7, 2.5
+"""Measurements that the tilt of a cost curve is the median of, and how many of its steps it may be."""
+
+DOUBT = 2
+"""Rows by which a measurement's lever is taken to be longer than it is: two rows say little about eight."""
+
 
 class CostCurve:
     """Costs by a count of rows or tokens: late medians where measured, straight lines between and beyond.
 
-    start: (count, cost) that is known. step: the least that one more costs beyond what was measured.
+    start: (count, cost) that is known. step: the least that one more costs beyond what was measured. Machines change
+    their ways (memory slows down, a neighbour computes), and then all counts become dearer or cheaper together, by
+    about as much for each row: the tilt, a median of the last few measurements of any count, follows at once.
     """
 
     def __init__(self, start: tuple[int, float], step: float) -> None:
         self._step = step
+        self._start = start[0]
         self._late: dict[int, deque[float]] = {}
         self._new: dict[int, int] = {}  # measurements since `settle`
         self._costs: dict[int, float] = dict([start])
+        self._slopes: deque[float] = deque(maxlen=TILTS)
+        self._tilt = 0.0
+        self._last = start[0]
 
     def observe(self, count: int, cost: float) -> None:
         late = self._late.get(count)
         if late is None:
             late = self._late[count] = deque(maxlen=LATE)
-        late.append(cost)
+        beyond = count - self._start
+        if len(late) > SURE and beyond:
+            most = MOST_TILT * self._step
+            slope = (cost - self._costs[count]) / (beyond + DOUBT)
+            self._slopes.append(min(max(slope, -most), most))
+            self._take_median()
+        late.append(cost - self._tilt * beyond)
         self._new[count] = self._new.get(count, 0) + 1
         self._costs[count] = sorted(late)[len(late) // 2]
+        self._last = count
 
     def settle(self, factor: float = 1.0) -> None:
-        """Corrects what was measured since the last call: it was compared with the wrong plain pass."""
+        """Makes what was measured since the last call `factor` times as much: the plain pass was taken wrongly."""
+        before, beyond = self._costs[self._last], self._last - self._start
         if factor != 1.0:
             for count, new in self._new.items():
                 costs = list(self._late[count])
                 kept = max(0, len(costs) - new)
                 self._late[count] = late = deque(costs[:kept] + [factor * cost for cost in costs[kept:]], maxlen=LATE)
                 self._costs[count] = sorted(late)[len(late) // 2]
+            if beyond:
+                more = (factor * before - self._costs[self._last]) / (beyond + DOUBT)
+                self._slopes = deque((factor * slope + more for slope in self._slopes), maxlen=TILTS)
+                self._take_median()
         self._new.clear()
+
+    def _take_median(self) -> None:
+        self._tilt = sorted(self._slopes)[len(self._slopes) // 2] if len(self._slopes) > 2 else 0.0
 
     def record(self) -> dict[str, list[float]]:
         """Returns the late measurements by count, as JSON has them."""
@@ -73,8 +103,9 @@ class CostCurve:
         for count, costs in record.items():
             if not 0 <= int(count) <= MOST_ROWS or not all(0 <= float(cost) < math.inf for cost in costs):
                 raise ValueError(f"no costs of a pass: {count}")
-            for cost in costs[-LATE:]:
-                self.observe(int(count), float(cost))
+            late = self._late[int(count)] = deque(map(float, costs[-LATE:]), maxlen=LATE)
+            if late:
+                self._costs[int(count)] = sorted(late)[len(late) // 2]
 
     def seen(self, count: int) -> int:
         """Returns how often this count was measured, at most LATE."""
@@ -86,6 +117,9 @@ class CostCurve:
         return max(self._late, default=min(self._costs))
 
     def __call__(self, count: int) -> float:
+        return self._untilted(count) + self._tilt * (count - self._start)
+
+    def _untilted(self, count: int) -> float:
         known = self._costs.get(count)
         if known is not None:
             return known
@@ -195,7 +229,7 @@ class CostProfile:
         if place:
             self._drafts_in_a_row[True] += 1
             if curve.seen(place) > SURE:
-                self._follow(seconds / curve(place), 0.1)
+                self._follow(seconds / curve(place), 0.1, FOLLOWED)
             else:
                 # Who believed one slow pass would draft no more, and not learn that it was an exception.
                 cost = min(cost, curve(0) + 1.5 * SHARED_ROW_COST * _bin_rows(load) * place)
@@ -204,12 +238,17 @@ class CostProfile:
             self._drafts_in_a_row[True] = 0
             self._plainly.observe(load, cost)
 
-    def observe(self, rows: int, seconds: float) -> None:
-        """Learns from a target's pass for one request, and from it how fast the machine is now."""
+    def observe(self, rows: int, seconds: float, opening: bool = False) -> None:
+        """Learns from a target's pass for one request, and from it how fast the machine is now.
+
+        opening: the request's first pass; what it differs by from those of another request is its context's length.
+        """
         if rows == 1:
             self.plain_seen += 1
             if self.plain_seen <= FIRST_LOOKS:  # the first passes are often slow ones
                 self.plain_seconds = min(seconds, self.plain_seconds or seconds)
+            elif opening:
+                self._follow(seconds, 0.5, 2.0)
             else:
                 self._look(seconds, self.score, shared=False)
             self._drafts_in_a_row[False] = 0
@@ -218,7 +257,7 @@ class CostProfile:
         if not self.plain_seconds:
             self.plain_seconds = seconds / self.score(rows)
         if self.score.seen(rows) > SURE:
-            self._follow(seconds / self.score(rows), 0.1)
+            self._follow(seconds / self.score(rows), 0.1, FOLLOWED)
         self.score.observe(rows, seconds / self.plain_seconds)
 
     def _look(self, seconds: float, curve: CostCurve, *, shared: bool) -> None:
@@ -228,9 +267,9 @@ class CostProfile:
         self._follow(seconds, 0.5 if alone else 0.1 if shared else 0.3)
         curve.settle(before / self.plain_seconds if alone else 1.0)
 
-    def _follow(self, seconds: float, weight: float) -> None:
+    def _follow(self, seconds: float, weight: float, most: float = 1.25) -> None:
         now = self.plain_seconds
-        self.plain_seconds += weight * (min(max(seconds, 0.75 * now), 1.25 * now) - now)
+        self.plain_seconds += weight * (min(max(seconds, now / most), most * now) - now)
 
 
 def _bin_rows(load: int) -> int:
