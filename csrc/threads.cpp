@@ -39,7 +39,7 @@ inline void pause_briefly() {
 // How long a thread gives its core away, yield by yield, before it sleeps in the kernel: in the middle of a run the others
 // are there within microseconds or have lost their core; between runs a drafter and a sampler do their work, and to be
 // woken costs a pass a twentieth of its time.
-constexpr std::chrono::microseconds kYieldsInRun{20}, kYieldsBetweenRuns{5000};
+constexpr std::chrono::microseconds kYieldsInRun{20}, kYieldsBetweenRuns{1000};
 
 // Waits until done(word): spinning for a few microseconds (the others are nearly always there by then), then yielding,
 // which is enough for another of this pool on the same core, then by calls of sleep(value).
