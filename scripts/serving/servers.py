@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -50,6 +51,16 @@ class Server:
         """Resident memory of the server's process."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most resident memory since the start, or since `forget_peak`."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(re.search(r"^VmHWM:\s+(\d+) kB$", status, re.M)[1])  # type: ignore[index]
+
+    def forget_peak(self) -> None:
+        """Makes the memory of now the peak."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
 
 def free_port() -> int:
