@@ -106,13 +106,17 @@ class Adjustments:
         named = {"logit_bias": self.logit_bias, "banned": self.banned, "allowed": self.allowed or ()}
         for name, tokens in named.items():
             check_ids(name, tokens, vocab_size)
-        free = set(range(vocab_size) if self.allowed is None else self.allowed) - self.banned
-        if not free:
+        if not self._leaves_one(vocab_size, self.banned):
             raise UsageError("every token is banned: allow one that banned does not list")
-        if self.min_tokens and not free - self.withheld:
+        if self.min_tokens and not self._leaves_one(vocab_size, self.banned | self.withheld):
             raise UsageError(
                 f"min_tokens is {self.min_tokens}, but only tokens that end the text may be drawn: allow another one"
             )
+
+    def _leaves_one(self, vocab_size: int, excluded: frozenset[int]) -> bool:
+        """Whether a token may be drawn; looks at no more of them than it must, as every request asks."""
+        tokens = range(vocab_size) if self.allowed is None else self.allowed
+        return any(token not in excluded for token in tokens)
 
     @property
     def penalises(self) -> bool:
