@@ -114,6 +114,14 @@ def test_good_drafts_are_not_held_back():
     assert speed > 0.9 * sum(0.9**i for i in range(LONGEST + 1)) / (1 + 0.05 * LONGEST)
 
 
+@pytest.mark.parametrize("slow", [3, 4, 5, 8])
+def test_one_slow_pass_does_not_end_a_request_s_drafts(slow):
+    controller, machine, calls = free(), Machine(0.05), iter(range(1000))
+    machine.noise, machine.rng.gauss = 1.0, lambda mean, width: 4.0 if next(calls) == slow else 0.0
+    _, drafted = simulate(controller, machine, lambda i: i % 3 > 0, 100)
+    assert drafted > 2
+
+
 def text_speed(text, row):
     """Returns the speed against plain of n-gram drafts under measured control, on a given text."""
     controller, session, machine = free(), NGramSession(text[:50], 1), Machine(row, noise=0.05)

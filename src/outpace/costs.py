@@ -36,6 +36,9 @@ SURE = 4
 FOLLOWED = 1.05
 """How far one pass with drafts may seem to be from the plain one's time: single slow ones are not rare."""
 
+NEWS = 1.5
+"""What a count's first few measurements may be at most, times what was expected of it."""
+
 TILTS, MOST_TILT = 7, 2.5
 """Measurements that the tilt of a cost curve is the median of, and how many of its steps it may be."""
 
@@ -256,9 +259,12 @@ class CostProfile:
         self._drafts_in_a_row[False] += 1
         if not self.plain_seconds:
             self.plain_seconds = seconds / self.score(rows)
+        known = self.score(rows)
         if self.score.seen(rows) > SURE:
-            self._follow(seconds / self.score(rows), 0.1, FOLLOWED)
-        self.score.observe(rows, seconds / self.plain_seconds)
+            self._follow(seconds / known, 0.1, FOLLOWED)
+            self.score.observe(rows, seconds / self.plain_seconds)
+        else:  # one slow pass would cost this request all further drafts
+            self.score.observe(rows, min(seconds / self.plain_seconds, NEWS * known))
 
     def _look(self, seconds: float, curve: CostCurve, *, shared: bool) -> None:
         """Learns from a plain pass, and corrects what drafts seemed to cost if they had been all that was seen."""
