@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from outpace.costs import SURE, CostProfile, convex_slopes
+from outpace.costs import CostProfile, RoundCosts, convex_slopes
 from outpace.errors import UsageError
 from outpace.estimates import Acceptance, Expectation
 from outpace.types import PLAIN, Budget, Step
-
-LEAST_ROW_COST = 0.02
-"""What a further row costs at least, whatever noisy clocks say."""
 
 LONGEST = 15
 """Tokens in a draft at most: the target's kernels are laid out for up to 16 rows."""
@@ -20,9 +17,6 @@ ALLOWANCE = 0.01
 
 SAVINGS = 4.0
 """Plain passes that past gains can be worth to later losses."""
-
-REFRESH = 8
-"""Rounds between look-ups of the cost curves."""
 
 FIRST_DRAFTS, FIRST_NODES = 3, 6
 """A request's first drafts are this small at most: nobody knows yet whether its text is like what was counted."""
@@ -84,10 +78,10 @@ class MeasuredController:
         self._ceiling = max(SAVINGS, patience)
         self._acceptance = Acceptance(0.7)
         self._load = 1
+        self._scores: RoundCosts | None = None
         self._costs: list[float] = []
         self._slopes: list[float] = []
         self._measured = self._score.longest - 1  # draft that was measured; none is more than twice as long
-        self._until_refresh = 0
         self._asked = 0
         self._opening = True
         self._probing = False
@@ -101,9 +95,7 @@ class MeasuredController:
         if (self._opening and load == 1) or self._profile.look_is_due(load):
             self._load = load
             return PLAIN  # a plain pass is what all else is compared with
-        if self._until_refresh <= 0 or load != self._load:
-            self._refresh(load)
-        self._until_refresh -= 1
+        self._look_up(load)
         self._probing = self._idle >= self._gap
         if self._probing:
             self._gap = min(2 * self._gap, LAST_GAP)
@@ -120,16 +112,18 @@ class MeasuredController:
         self._asked = depth
         return budget if depth == budget.depth else replace(budget, depth=depth, nodes=depth)
 
-    def _refresh(self, load: int) -> None:
+    def _look_up(self, load: int) -> None:
         """Looks up [LONGEST + 1] what a round costs by draft length, in plain rounds of the same load."""
         self._load = load
-        plain = self._profile.cost(load, 0)
-        self._costs = [1.0]
-        for d in range(1, LONGEST + 1):
-            score = max(self._profile.cost(load, d) / plain, 1 + LEAST_ROW_COST * d)
-            self._costs.append(score if self._self_limiting else score + self._draft(d) / plain)
-        self._slopes = convex_slopes(self._costs)
-        self._until_refresh = REFRESH
+        scores = self._profile.of_rounds(load, LONGEST)
+        if scores is self._scores:
+            return
+        self._scores = scores
+        self._costs, self._slopes = scores
+        if not self._self_limiting:
+            plain = self._profile.cost(load, 0)
+            self._costs = [score + self._draft(d) / plain for d, score in enumerate(scores.costs)]
+            self._slopes = convex_slopes(self._costs)
 
     def _deep(self) -> Budget:
         typical = max(2, round(self._drafted / self._rounds)) if self._rounds else self._first_length
@@ -178,15 +172,12 @@ class MeasuredController:
         # A model's first draft also pays for its prefill, which says nothing of later ones.
         if self._asked and self._rounds and not self._self_limiting:
             self._draft.observe(drafted, seconds.draft / self._profile.plain_seconds)
-        if drafted and self._score.seen(rows) <= SURE:
-            self._until_refresh = 0
         if drafted:
             self._measured = max(self._measured, drafted)
             self._learn(drafted, accepted, bool(step.finish))
         else:
             self._idle += 1
-        if self._until_refresh <= 0:
-            self._refresh(self._load)
+        self._look_up(self._load)
         cost = self._costs[min(len(step.draft), LONGEST)]  # probes cost their rows, too
         if self._self_limiting and self._rounds:
             cost += min(seconds.draft / self._profile.plain_seconds, SAVINGS)  # a prefill is no verdict on drafts

@@ -6,13 +6,19 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 ROW_COST = 0.06
 """A further row's cost in passes of one row, until it is measured."""
 
 SHARED_ROW_COST = 0.12
 """The same of a pass that several requests share: beyond a few rows products take their time by the row."""
+
+LEAST_ROW_COST = 0.02
+"""What a further row costs at least, whatever noisy clocks say."""
+
+REFRESH = 8
+"""Passes after which the cost curves are looked up again."""
 
 MOST_ROWS = 1 << 12
 """In one pass that a profile may speak of."""
@@ -31,7 +37,7 @@ LONG = 8
 """Passes in a row with drafts, after which a plain one says how wrong their costs have become."""
 
 SURE = 4
-"""Measurements of one count after which it is no longer looked up anew every round."""
+"""Measurements of one count after which a further one is no news."""
 
 FOLLOWED = 1.05
 """How far one pass with drafts may seem to be from the plain one's time: single slow ones are not rare."""
@@ -152,6 +158,16 @@ def convex_slopes(costs: Sequence[float]) -> list[float]:
     return slopes
 
 
+class RoundCosts(NamedTuple):
+    """What rounds cost by draft length from 0 on, in plain rounds of the same load.
+
+    slopes: [len(costs) - 1] the rises of the convex curve under the costs.
+    """
+
+    costs: list[float]
+    slopes: list[float]
+
+
 class CostProfile:
     """What passes cost on this machine with this model, in plain passes; all that outlives a request.
 
@@ -173,6 +189,8 @@ class CostProfile:
         self._shared: dict[int, CostCurve] = {}
         self._last_shared = 0.0
         self._drafts_in_a_row = {False: 0, True: 0}  # passes of one request, and shared ones
+        self._looked_up: dict[tuple[int, int], RoundCosts] = {}
+        self._until_refresh = REFRESH
 
     def record(self) -> dict[str, Any]:
         """Returns what is known of one request alone, as JSON has it, but for drafters' costs: those are a pair's."""
@@ -203,6 +221,24 @@ class CostProfile:
             return self.score(1 + drafted)
         return self._shared_curve(load)(round(load * drafted / _bin_rows(load)))
 
+    def of_rounds(self, load: int, longest: int) -> RoundCosts:
+        """Returns what rounds of `load` requests cost by the length of each one's draft, up to `longest`.
+
+        The same object for all requests until something is learnt.
+        """
+        found = self._looked_up.get((load, longest))
+        if found is None:
+            plain = self.cost(load, 0)
+            costs = [max(self.cost(load, d) / plain, 1 + LEAST_ROW_COST * d) for d in range(longest + 1)]
+            found = self._looked_up[load, longest] = RoundCosts(costs, convex_slopes(costs))
+        return found
+
+    def _learnt(self, news: bool) -> None:
+        self._until_refresh -= 1
+        if news or self._until_refresh <= 0:
+            self._looked_up.clear()
+            self._until_refresh = REFRESH
+
     def _shared_curve(self, load: int) -> CostCurve:
         """Returns the curve of passes that so many requests share, by bins of their drafted rows together."""
         if load not in self._shared:
@@ -224,6 +260,7 @@ class CostProfile:
             return
         self._last_shared = score
         curve, place = self._shared_curve(load), round(max(0, rows - load) / _bin_rows(load))
+        self._learnt(curve.seen(place) <= SURE)
         seconds = score + load * verify
         self.plain_seconds = self.plain_seconds or seconds / curve(place)
         if not place and curve.seen(0) > SURE:
@@ -246,6 +283,7 @@ class CostProfile:
 
         opening: the request's first pass; what it differs by from those of another request is its context's length.
         """
+        self._learnt(rows > 1 and self.score.seen(rows) <= SURE)
         if rows == 1:
             self.plain_seen += 1
             if self.plain_seen <= FIRST_LOOKS:  # the first passes are often slow ones
