@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from outpace.costs import CostProfile, RoundCosts, convex_slopes
 from outpace.errors import UsageError
 from outpace.estimates import Acceptance, Expectation
@@ -96,21 +94,26 @@ class MeasuredController:
             self._load = load
             return PLAIN  # a plain pass is what all else is compared with
         self._look_up(load)
+        most = self._affordable()
         self._probing = self._idle >= self._gap
         if self._probing:
             self._gap = min(2 * self._gap, LAST_GAP)
             self._idle = 0
-            free = replace(self._deep(), depth=PROBE, nodes=PROBE, min_path_probability=0.0, prices=())
-            budget = free if self._self_limiting else Budget.chain(self._first_length)
+            free = Budget(min(PROBE, most), min(PROBE, most), chains=self._chains)
+            budget = free if self._self_limiting else Budget.chain(min(self._first_length, most))
         else:
-            budget = self._deep() if self._self_limiting else self._best()
-        depth = min(budget.depth, max(PROBE, 2 * self._measured))
+            budget = self._deep(most) if self._self_limiting else Budget.chain(min(self._best(), most))
+        self._asked = budget.depth
+        return budget
+
+    def _affordable(self) -> int:
+        """Returns the longest draft that the ledger could pay for, and that past ones tell the cost of."""
+        most = min(LONGEST, max(PROBE, 2 * self._measured))
         if self._rounds < FIRST_DRAFTS and self._self_limiting:
-            depth = min(depth, FIRST_NODES)
-        while depth and self._costs[depth] - 1 > self._ledger:
-            depth -= 1
-        self._asked = depth
-        return budget if depth == budget.depth else replace(budget, depth=depth, nodes=depth)
+            most = min(most, FIRST_NODES)
+        while most and self._costs[most] - 1 > self._ledger:
+            most -= 1
+        return most
 
     def _look_up(self, load: int) -> None:
         """Looks up [LONGEST + 1] what a round costs by draft length, in plain rounds of the same load."""
@@ -125,19 +128,20 @@ class MeasuredController:
             self._costs = [score + self._draft(d) / plain for d, score in enumerate(scores.costs)]
             self._slopes = convex_slopes(self._costs)
 
-    def _deep(self) -> Budget:
+    def _deep(self, most: int) -> Budget:
         typical = max(2, round(self._drafted / self._rounds)) if self._rounds else self._first_length
         row = (self._costs[typical] - 1) / typical
         rate = max(self._late_tokens / self._late_cost if self._late_cost else 0.0, 1.0)
-        prices = tuple(min(1.0, rate * slope) for slope in self._slopes)
+        prices = tuple([min(1.0, rate * slope) for slope in self._slopes[:most]])
         second = rate / self._profile.plain_seconds
-        return Budget(LONGEST, LONGEST, max(0.0, min(1.0, rate * row)), prices, self._chains, second)
+        return Budget(most, most, max(0.0, min(1.0, rate * row)), prices, self._chains, second)
 
-    def _best(self) -> Budget:
+    def _best(self) -> int:
+        """Returns the draft length with the highest rate."""
         if self._rounds < 2:
-            return Budget.chain(self._first_length)
+            return self._first_length
         rates = self._rates()
-        return Budget.chain(rates.index(max(rates)))
+        return rates.index(max(rates))
 
     def _rates(self) -> list[float]:
         """Returns [LONGEST + 1] the tokens to be expected in the time of a plain pass, by draft length."""

@@ -100,9 +100,12 @@ class SuffixSession:
         tokens, parents, probs = self._grown
         right, expected, node = 0, 0.0, -1
         for token in emitted:
-            below = [i for i in range(node + 1, len(tokens)) if parents[i] == node]
-            expected += sum(probs[i] for i in below)
-            node = next((i for i in below if tokens[i] == token), -1)
+            parent, node = node, -1
+            for child in range(parent + 1, len(tokens)):  # children come after their parent
+                if parents[child] == parent:
+                    expected += probs[child]
+                    if tokens[child] == token:
+                        node = child
             if node < 0:
                 break
             right += 1
