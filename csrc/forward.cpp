@@ -121,7 +121,9 @@ void ForwardPass::layers(int thread) {
     const LayerWeights& layer = model_.weights_.layers[i];
     project(layer, normalise(layer.attention_norm, thread), thread);
     attention(layer, i, thread);
-    multiply_own(*layer.out, hand_over(attended_, thread), thread);
+    const Range ffn = ffn_panels_[thread];
+    const uint8_t* const next = mixture_ != nullptr ? nullptr : layer.gate->start(ffn.begin, ffn.end);
+    multiply_own(*layer.out, hand_over(attended_, thread), thread, next);
     add_product(layer.attention_post_norm, thread);
     feed_forward(layer, i, thread);
     add_product(layer.ffn_post_norm, thread);
@@ -209,16 +211,16 @@ const Activations& ForwardPass::hand_over(SharedActivations& shared, int thread)
   return shared.x;
 }
 
-// product = w * activations, on the columns of this thread.
-void ForwardPass::multiply_own(const Matrix& w, const Activations& x, int thread) {
+// product = w * activations, on the columns of this thread, which goes on with the weights at `next`.
+void ForwardPass::multiply_own(const Matrix& w, const Activations& x, int thread, const uint8_t* next) {
   const Range panels = hidden_panels_[thread];
   if (panels.begin < panels.end)
-    kernels_.multiply(w, panels.begin, panels.end, x, own_product(thread));
+    kernels_.multiply(w, panels.begin, panels.end, x, own_product(thread, next));
 }
 
-Products ForwardPass::own_product(int thread) const {
+Products ForwardPass::own_product(int thread, const uint8_t* next) const {
   const OwnColumns product = own_columns(product_, thread);
-  return {product.whole_row(0), product.stride};
+  return {product.whole_row(0), product.stride, nullptr, next};
 }
 
 // x += product, normed where the model norms what it adds, on the columns of this thread.
@@ -240,8 +242,9 @@ void ForwardPass::add_product(const std::vector<float>& post_norm, int thread) {
 
 void ForwardPass::feed_forward(const LayerWeights& layer, int index, int thread) {
   const Activations& x = normalise(layer.ffn_norm, thread);
-  if (mixture_ != nullptr) mixture_->run(index, x, own_[thread].inverse_rms.data(), own_product(thread), thread);
-  else multiply_own(*layer.down, activate(layer, x, thread), thread);
+  const uint8_t* const next = first_weights(index + 1, thread);
+  if (mixture_ != nullptr) mixture_->run(index, x, own_[thread].inverse_rms.data(), own_product(thread, next), thread);
+  else multiply_own(*layer.down, activate(layer, x, thread), thread, next);
 }
 
 // gate(x) * up(x), panel by panel of both.
@@ -257,8 +260,12 @@ const Activations& ForwardPass::activate(const LayerWeights& layer, const Activa
   const int step = rows_ > 16 ? kChunk : std::max(1, share.end - share.begin);
   for (int first = share.begin; first < share.end; first += step) {
     const int last = std::min(first + step, share.end);
-    kernels_.multiply(*layer.gate, first, last, x, {own_gate - columns.begin, gate_stride, inverse_rms});
-    kernels_.multiply(*layer.up, first, last, x, {own_up.whole_row(0), own_up.stride, inverse_rms});
+    const Range down = hidden_panels_[thread];
+    const uint8_t* const next =
+        last < share.end ? layer.gate->panel(last) : layer.down->start(down.begin, down.end);
+    kernels_.multiply(*layer.gate, first, last, x,
+                      {own_gate - columns.begin, gate_stride, inverse_rms, layer.up->panel(first)});
+    kernels_.multiply(*layer.up, first, last, x, {own_up.whole_row(0), own_up.stride, inverse_rms, next});
     const int begin = first * kPanelRows, end = std::min(last * kPanelRows, config_.ffn_size);
     for (int row = 0; row < rows_; ++row) {
       float* const gate = own_gate + row * gate_stride + begin - columns.begin;

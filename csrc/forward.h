@@ -61,13 +61,14 @@ class ForwardPass {
   void normalise_head(const std::vector<float>& weight, float* head) const;
   const Activations& hand_over(SharedActivations& shared, int thread);
   void project(const LayerWeights& layer, const Activations& x, int thread);
+  const uint8_t* first_weights(int layer, int thread) const;
   void attention(const LayerWeights& layer, int index, int thread);
   void rotate_queries(const LayerWeights& weights, int layer, const Task& task, Range heads, int thread);
   void store(const LayerWeights& weights, int layer, const Task& task, int kv_head, int thread);
   void attend(int layer, const Task& task, Range heads, int thread);
   void gather(int layer, const Task& task, int kv_head, Own& own, AttentionTask& call);
-  Products own_product(int thread) const;
-  void multiply_own(const Matrix& w, const Activations& x, int thread);
+  Products own_product(int thread, const uint8_t* next) const;
+  void multiply_own(const Matrix& w, const Activations& x, int thread, const uint8_t* next);
   void add_product(const std::vector<float>& post_norm, int thread);
   void feed_forward(const LayerWeights& layer, int index, int thread);
   const Activations& activate(const LayerWeights& layer, const Activations& x, int thread);

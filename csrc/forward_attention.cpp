@@ -1,6 +1,7 @@
 // The half of a layer between its first norm and the output projection: queries, keys and values, and attention.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "forward.h"
 
@@ -10,12 +11,24 @@ void ForwardPass::project(const LayerWeights& layer, const Activations& x, int t
   const HeadShare& share = heads_.threads[thread];
   const Projections to = projections(thread);
   const float* const inverse_rms = own_[thread].inverse_rms.data();
-  const auto multiply = [&](const Matrix& w, Range panels, float* out, ptrdiff_t stride) {
-    if (panels.begin < panels.end) kernels_.multiply(w, panels.begin, panels.end, x, {out, stride, inverse_rms});
+  const auto multiply = [&](const Matrix& w, Range panels, float* out, ptrdiff_t stride, const uint8_t* next) {
+    if (panels.begin < panels.end) kernels_.multiply(w, panels.begin, panels.end, x, {out, stride, inverse_rms, next});
   };
-  multiply(*layer.k, share.k, to.k, to.kv_stride);
-  multiply(*layer.v, share.v, to.v, to.kv_stride);
-  multiply(*layer.q, share.q, to.q, to.q_stride);
+  const Range hidden = hidden_panels_[thread];
+  multiply(*layer.k, share.k, to.k, to.kv_stride, layer.v->start(share.v.begin, share.v.end));
+  multiply(*layer.v, share.v, to.v, to.kv_stride, layer.q->start(share.q.begin, share.q.end));
+  multiply(*layer.q, share.q, to.q, to.q_stride, layer.out->start(hidden.begin, hidden.end));
+}
+
+// What a thread reads first in a layer, or of the output matrix after the last one.
+const uint8_t* ForwardPass::first_weights(int index, int thread) const {
+  const Range vocab = vocab_panels_[thread];
+  if (index == config_.layers) return model_.weights_.output->start(vocab.begin, vocab.end);
+  const LayerWeights& layer = model_.weights_.layers[index];
+  const HeadShare& share = heads_.threads[thread];
+  for (const auto& [w, panels] : {std::pair(layer.k.get(), share.k), std::pair(layer.v.get(), share.v)})
+    if (panels.begin < panels.end) return w->panel(panels.begin);
+  return layer.q->start(share.q.begin, share.q.end);
 }
 
 ForwardPass::Projections ForwardPass::projections(int thread) const {

@@ -23,6 +23,8 @@ struct Matrix {
   size_t panel_bytes() const;     // of one panel, all columns
   size_t bytes() const;           // of all panels: what a multiply reads
   const uint8_t* panel(int index) const { return data.get() + static_cast<size_t>(index) * panel_bytes(); }
+  // Where panels [begin, end) begin; null if there are none.
+  const uint8_t* start(int begin, int end) const { return begin < end ? panel(begin) : nullptr; }
 
   // Packs rows [first_row, first_row + count) from the file's own layout; first_row is a multiple of kPanelRows, and
   // so is count unless the last row is among them. Rows past `rows` in the last panel are zeros.
@@ -57,6 +59,7 @@ struct Products {
   float* y;
   ptrdiff_t stride;
   const float* factors = nullptr;
+  const uint8_t* next = nullptr;  // weights that the thread reads after these, where known
 
   float* row(int m) const { return y + m * stride; }
   float factor(int m) const { return factors == nullptr ? 1.0f : factors[m]; }

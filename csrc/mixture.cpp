@@ -123,7 +123,8 @@ void Mixture::gate_and_up(const std::vector<Expert>& experts, const Activations&
     }
     kernels_.quantise(own.in, 0, config_.hidden_size);
     float *const gate = gate_.get() + size_t(unit.first) * ffn, *const up = up_.get() + size_t(unit.first) * ffn;
-    kernels_.multiply(experts[unit.expert].gate, share.begin, share.end, own.in, {gate, ffn, own.factors});
+    kernels_.multiply(experts[unit.expert].gate, share.begin, share.end, own.in,
+                      {gate, ffn, own.factors, experts[unit.expert].up.panel(share.begin)});
     kernels_.multiply(experts[unit.expert].up, share.begin, share.end, own.in, {up, ffn, own.factors});
     for (int i = 0; i < unit.count; ++i) {
       float* const gated = gate + size_t(i) * ffn + begin;

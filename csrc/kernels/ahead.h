@@ -1,10 +1,29 @@
 // Fetching weights ahead of their use.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 namespace outpace {
 namespace {
 
 constexpr int kAhead = 8192;  // bytes that prefetching runs ahead
+
+// Where prefetching goes on behind the last of a product's weights: what is read next is seldom what lies next in memory.
+struct Onward {
+  const char* end;
+  ptrdiff_t jump;  // from there
+
+  // next: null where it is not known
+  Onward(const uint8_t* product_end, const uint8_t* next)
+      : end(reinterpret_cast<const char*>(product_end)),
+        jump(next == nullptr ? 0 : reinterpret_cast<intptr_t>(next) - reinterpret_cast<intptr_t>(product_end)) {}
+
+  [[gnu::always_inline]] const char* behind(const void* weights, ptrdiff_t offset = 0) const {
+    const char* const ahead = static_cast<const char*>(weights) + kAhead + offset;
+    return ahead < end ? ahead : ahead + jump;
+  }
+};
 
 // Asks for the memory that lies kAhead bytes behind a piece of weights, a few lines with every row of activations: all
 // at once they would fill the queue of misses and hold up the loads behind them. (Inlined by force: gcc drops calls to
@@ -13,9 +32,9 @@ class Ahead {
  public:
   // Of part `part` of `parts` of a block, asked for in `times` times.
   template <class Block>
-  [[gnu::always_inline]] Ahead(const Block& block, int part, int parts, int times) {
+  [[gnu::always_inline]] Ahead(const Block& block, const Onward& onward, int part, int parts, int times) {
     const int lines = (static_cast<int>(sizeof(Block)) / kLine + parts - 1) / parts;
-    next_ = reinterpret_cast<const char*>(&block) + kAhead + part * lines * kLine;
+    next_ = onward.behind(&block, part * lines * kLine);
     end_ = next_ + lines * kLine;
     lines_at_a_time_ = (lines + times - 1) / times;
   }

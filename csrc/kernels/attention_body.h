@@ -70,6 +70,7 @@ struct Attention {
       for (int t = 1; t < count; ++t) n = positions[t] > n ? positions[t] : n;
       return n;
     }
+    int vectors_seen() const { return (most() + 15) / 16; }  // those behind them have weights of 0
   };
 
   // sums[t][v] += factors[t][k] * row k, for k in order.
@@ -138,38 +139,44 @@ struct Attention {
 
   static void score_tile(Tile& queries, Stream keys, int head_dim) {
     static constexpr auto variants = score_variants(std::make_index_sequence<tile * vectors>());
-    const int needed = (queries.most() + 15) / 16;
-    for (int v = 0; v < needed; v += vectors) {
-      variants[variant(queries.count, smaller(vectors, needed - v))](queries, keys, head_dim, 16 * v);
+    const int seen = queries.vectors_seen();
+    for (int v = 0; v < seen; v += vectors) {
+      variants[variant(queries.count, smaller(vectors, seen - v))](queries, keys, head_dim, 16 * v);
     }
   }
 
   // Hides the scores of the positions that query t does not see and takes in the largest of the others.
-  static void find_largest(Tile& queries, int t) {
+  static void find_largest(Tile& queries, int t, int vectors_seen) {
     float* scores = queries.weights[t];
     constexpr float kHidden = -std::numeric_limits<float>::infinity();
     for (int i = 0; i < queries.hidden[t]; ++i) scores[i] = kHidden;
     const V hidden(kHidden);
     V largest = hidden;
-    for (int i = 0; i < kPagePositions; i += 16) {
-      const V visible = V::load_first_or(scores + i, queries.positions[t] - i, hidden);
-      store(scores + i, visible);
+    for (int i = 0; i < 16 * vectors_seen; i += 16) {
+      V visible = V::load(scores + i);
+      if (queries.positions[t] - i < 16) {
+        visible = V::load_first_or(scores + i, queries.positions[t] - i, hidden);
+        store(scores + i, visible);
+      }
       largest = larger(visible, largest);
     }
     queries.queries[t]->largest = numerics::larger(largest_lane(largest), queries.queries[t]->largest);
   }
 
   static void weigh_tile(Tile& queries) {
+    const int seen = queries.vectors_seen();
     alignas(64) float before[16] = {}, after[16] = {};
     for (int t = 0; t < queries.count; ++t) {
       before[t] = queries.queries[t]->largest;
-      find_largest(queries, t);
+      find_largest(queries, t, seen);
       after[t] = queries.queries[t]->largest;
     }
     store(queries.corrections, numerics::exp(V::load(before) - V::load(after)));
     for (int t = 0; t < queries.count; ++t) {
       V weights[kPagePositions / 16];
       for (int i = 0; i < kPagePositions / 16; ++i) {
+        weights[i] = V(0.0f);
+        if (i >= seen) continue;
         weights[i] = numerics::exp(V::load(queries.weights[t] + 16 * i) - V(after[t]));
         store(queries.weights[t] + 16 * i, weights[i]);
       }
@@ -178,16 +185,18 @@ struct Attention {
     }
   }
 
-  // What all queries of the tile see is added for all of them; the few positions that only some see, one by one.
+  // What all queries of the tile see is added for all of them; the few positions that only some see, for the heads of a
+  // row at a time.
   static void accumulate_tile(const Tile& queries, Stream values, int head_dim) {
     static constexpr auto variants = accumulate_variants(std::make_index_sequence<tile * vectors>());
     const int common = queries.fewest();
     for (int channel = 0; channel < head_dim; channel += kStretch) {
       const int count = smaller(vectors, (head_dim - channel) / 16);
       variants[variant(queries.count, count)](queries, values, head_dim, {0, 0, common, channel});
-      for (int t = 0; t < queries.count; ++t) {
-        if (queries.positions[t] == common) continue;
-        variants[variant(1, count)](queries, values, head_dim, {t, common, queries.positions[t], channel});
+      for (int t = 0, alike; t < queries.count; t += alike) {
+        const int seen = queries.positions[t];
+        for (alike = 1; t + alike < queries.count && queries.positions[t + alike] == seen;) ++alike;
+        if (seen > common) variants[variant(alike, count)](queries, values, head_dim, {t, common, seen, channel});
       }
     }
   }

@@ -43,8 +43,8 @@ template <class Block, int R, int N, class Codes>
 // Adds a block's products with rows q [rows][32], x [rows].
 template <bool unpacked, class Block>
 [[gnu::always_inline]] inline void add_block(const Block& block, const int8_t* q, const BlockScale* x, int rows,
-                                             Outputs& out) {
-  Ahead ahead(block, 0, 1, parts(rows));
+                                             const Onward& onward, Outputs& out) {
+  Ahead ahead(block, onward, 0, 1, parts(rows));
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
     in_parts(rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
       const Grid<R, N> sums = dots<Block, R, N>(codes, {v, q + m * kBlock, x + m});
@@ -73,7 +73,7 @@ template <bool unpacked, class Block>
   const int8_t* q = rows.x.q32(0, rows.first);
   const BlockScale* x = rows.x.scale32(0, rows.first);
   for (const Block* end = blocks + count; blocks != end; ++blocks, q += kBlock * rows.count, x += rows.count) {
-    add_block<unpacked>(*blocks, q, x, rows.count, out);
+    add_block<unpacked>(*blocks, q, x, rows.count, rows.onward, out);
   }
 }
 

@@ -32,7 +32,7 @@ void multiply_dense(const uint8_t* panel, int count, const Rows& rows, Outputs& 
   const ptrdiff_t stride = rows.x.f32_stride();
   for (int k = 0; k < count; k += kColumns, ++stretch) {
     const int columns = count - k < kColumns ? count - k : kColumns;
-    Ahead ahead(*stretch, 0, 1, parts(rows.count));
+    Ahead ahead(*stretch, rows.onward, 0, 1, parts(rows.count));
     in_parts(rows.count, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
       const float* x = rows.x.f32(rows.first + m) + k;
       __m256 sums[R][N];

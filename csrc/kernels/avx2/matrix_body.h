@@ -39,11 +39,12 @@ Product product_of(Format format) {
 void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
   const Product product = product_of(w.format);
   const int count = w.blocks();
+  const Onward onward(w.panel(panel1), y.next);
   Outputs out;
   for (int p = panel0; p < panel1; ++p) {
     const int outputs = w.rows - p * kPanelRows;
     for (int row = 0; row < x.rows; row += kRowTile) {
-      const Rows rows{x, row, x.rows - row < kRowTile ? x.rows - row : kRowTile};
+      const Rows rows{x, row, x.rows - row < kRowTile ? x.rows - row : kRowTile, onward};
       for (int m = 0; m < rows.count; ++m) {
         for (__m256& acc : out.acc[m]) acc = _mm256_setzero_ps();
       }

@@ -232,7 +232,7 @@ template <bool unpacked, class Block>
       for (__m256i& dot : sums.dot[m]) dot = _mm256_setzero_si256();
     }
     for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count) {
-      Ahead ahead(*blocks, j, kBlocksOfSuper, parts(rows.count));
+      Ahead ahead(*blocks, rows.onward, j, kBlocksOfSuper, parts(rows.count));
       add_sub_block<unpacked>(*blocks, j, {q, offsets + j * stride, rows.count}, ahead, sums);
     }
     add_super_block(*blocks, sums, rows, x, offsets, out);

@@ -63,7 +63,7 @@ void multiply_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs&
   const BlockScale* x = rows.x.scale32(0, rows.first);
   for (const Block* end = blocks + count; blocks != end; ++blocks) {
     const Block& block = *blocks;
-    Ahead ahead(block, 0, 1, rows.count);
+    Ahead ahead(block, rows.onward, 0, 1, rows.count);
     Pair steps[kSteps];
     unpack(block, steps);
     const PairPs scale = load_f16(block.scale);
@@ -264,7 +264,7 @@ void multiply_super_blocks(const uint8_t* panel, int count, const Rows& rows, Ou
     const Block& block = *blocks;
     for (int m = 0; m < rows.count; ++m) sums.dot[m] = broadcast(0);
     for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count) {
-      const Ahead ahead(block, j, kBlocksOfSuper, rows.count);
+      const Ahead ahead(block, rows.onward, j, kBlocksOfSuper, rows.count);
       add_sub_block(block, j, {q, offsets + j * stride, rows.count, ahead}, sums);
     }
     const PairPs scale = load_f16(block.scale);
@@ -312,12 +312,13 @@ inline __mmask16 first_lanes(int count) {
 void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
   const Product product = product_of(w.format);
   const int count = w.blocks();
+  const Onward onward(w.panel(panel1), y.next);
   Outputs out;
   for (int p = panel0; p < panel1; ++p) {
     const int lanes = w.rows - p * kPanelRows;
     const __mmask16 low = first_lanes(lanes), high = first_lanes(lanes - 16);
     for (int row = 0; row < x.rows; row += kRowTile) {
-      const Rows rows{x, row, x.rows - row < kRowTile ? x.rows - row : kRowTile};
+      const Rows rows{x, row, x.rows - row < kRowTile ? x.rows - row : kRowTile, onward};
       for (int m = 0; m < rows.count; ++m) out.acc[m] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
       product(w.panel(p), count, rows, out);
       for (int m = 0; m < rows.count; ++m) {

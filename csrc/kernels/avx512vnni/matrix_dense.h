@@ -27,11 +27,12 @@ inline PairPs load_dense(const Bf16* column) {
 
 // `count` rows at a time, over so few columns that the next rows find the weights in the cache.
 template <int count, class Weight>
-inline void add_columns(const Weight* weights, int columns, const float* x, ptrdiff_t stride, PairPs* acc) {
+inline void add_columns(const Weight* weights, int columns, const Onward& onward, const float* x, ptrdiff_t stride,
+                        PairPs* acc) {
   PairPs sum[count];
   for (int m = 0; m < count; ++m) sum[m] = acc[m];
   for (int k = 0; k < columns; ++k, weights += kPanelRows) {
-    const char* ahead = reinterpret_cast<const char*>(weights) + kAhead;
+    const char* const ahead = onward.behind(weights);
     for (size_t i = 0; i < kPanelRows * sizeof(Weight); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
     const PairPs w = load_dense(weights);
     for (int m = 0; m < count; ++m) sum[m] = fused(w, _mm512_set1_ps(x[m * stride + k]), sum[m]);
@@ -50,13 +51,13 @@ void multiply_dense(const uint8_t* panel, int count, const Rows& rows, Outputs& 
       const float* x = rows.x.f32(rows.first + m) + k;
       const int left = rows.count - m;
       if (left >= 8) {
-        add_columns<8>(weights, columns, x, stride, out.acc + m), m += 8;
+        add_columns<8>(weights, columns, rows.onward, x, stride, out.acc + m), m += 8;
       } else if (left >= 4) {
-        add_columns<4>(weights, columns, x, stride, out.acc + m), m += 4;
+        add_columns<4>(weights, columns, rows.onward, x, stride, out.acc + m), m += 4;
       } else if (left >= 2) {
-        add_columns<2>(weights, columns, x, stride, out.acc + m), m += 2;
+        add_columns<2>(weights, columns, rows.onward, x, stride, out.acc + m), m += 2;
       } else {
-        add_columns<1>(weights, columns, x, stride, out.acc + m), m += 1;
+        add_columns<1>(weights, columns, rows.onward, x, stride, out.acc + m), m += 1;
       }
     }
   }

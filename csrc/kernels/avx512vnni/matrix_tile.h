@@ -13,6 +13,7 @@ namespace {
 struct Rows {  // of one tile of the activations
   const Activations& x;
   int first, count;
+  Onward onward;
 };
 
 struct alignas(64) Outputs {

@@ -16,6 +16,7 @@ namespace {
 struct Rows {  // of one tile of the activations
   const Activations& x;
   int first, count;
+  Onward onward;
 };
 
 struct Outputs {
@@ -53,7 +54,7 @@ void multiply_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs&
   const BlockScale* x = rows.x.scale32(0, rows.first);
   for (const Block* end = blocks + count; blocks != end; ++blocks, q += kBlock * rows.count, x += rows.count) {
     const Block& block = *blocks;
-    Ahead ahead(block, 0, 1, parts(rows.count));
+    Ahead ahead(block, rows.onward, 0, 1, parts(rows.count));
     Steps steps;
     unpack(block, steps);
     in_parts(rows.count, ahead, [&]<int R, int N>(int m, int v) {
@@ -146,7 +147,7 @@ void multiply_super_blocks(const uint8_t* panel, int count, const Rows& rows, Ou
       for (int32x4_t& dot : sums.dot[m]) dot = vdupq_n_s32(0);
     }
     for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count) {
-      Ahead ahead(*blocks, j, kBlocksOfSuper, parts(rows.count));
+      Ahead ahead(*blocks, rows.onward, j, kBlocksOfSuper, parts(rows.count));
       add_sub_block(*blocks, j, q, rows.count, ahead, sums);
     }
     add_super_block(*blocks, sums, x, offsets, rows.count, out);
@@ -179,7 +180,7 @@ void multiply_dense(const uint8_t* panel, int count, const Rows& rows, Outputs& 
   const ptrdiff_t stride = rows.x.f32_stride();
   for (int k = 0; k < count; k += kColumns, ++stretch) {
     const int columns = count - k < kColumns ? count - k : kColumns;
-    Ahead ahead(*stretch, 0, 1, parts(rows.count));
+    Ahead ahead(*stretch, rows.onward, 0, 1, parts(rows.count));
     in_parts(rows.count, ahead, [&]<int R, int N>(int m, int v) {
       const float* x = rows.x.f32(rows.first + m) + k;
       float32x4_t sums[R][N];
@@ -227,11 +228,12 @@ Product product_of(Format format) {
 void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
   const Product product = product_of(w.format);
   const int count = w.blocks();
+  const Onward onward(w.panel(panel1), y.next);
   Outputs out;
   for (int p = panel0; p < panel1; ++p) {
     const int outputs = w.rows - p * kPanelRows;
     for (int row = 0; row < x.rows; row += kRowTile) {
-      const Rows rows{x, row, x.rows - row < kRowTile ? x.rows - row : kRowTile};
+      const Rows rows{x, row, x.rows - row < kRowTile ? x.rows - row : kRowTile, onward};
       for (int m = 0; m < rows.count; ++m) {
         for (float32x4_t& acc : out.acc[m]) acc = vdupq_n_f32(0.0f);
       }
