@@ -214,6 +214,8 @@ template <class Block>
 constexpr int kFew = !LiesReady<Block> ? 0 : kHasDot ? kRowTile : 8;
 template <>
 constexpr int kFew<PanelQ6_K> = kHasDot ? 7 : 3;
+template <>
+constexpr int kFew<PanelQ8_0> = kHasDot ? kRowTile : 7;  // without it magnitudes are work, too
 
 // Calls work(codes of the block, or of its sub-block j).
 template <bool unpacked, class Work, class Block, class... J>
