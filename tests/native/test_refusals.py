@@ -25,7 +25,7 @@ from gguf_writer import (
     tiny_tensors,
     write_gguf,
 )
-from outpace.errors import ModelError, TooLarge, Unsupported
+from outpace.errors import BadModelFile, ModelError, TooLarge, Unsupported
 from outpace.native.gguf import open_gguf
 from outpace.native.safetensors import open_safetensors
 from outpace.text import Text
@@ -263,3 +263,20 @@ class TestEngine:
             "llama.gguf needs 1 MB (0 MB weights, 0 MB cache, 0 MB scratch) with a context of 512, "
             "0 MB are available; a smaller context or a smaller quantisation may fit"
         )
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (
+            {"rms_norm_eps": 1e-46},
+            "the epsilon of the norms must be under 1, and above 0 in 32 bits, got 1e-46",
+        ),
+        ({"rope_theta": 0.5}, "rope_theta must be in (1, 1e12), got 0.500000"),
+        ({"rope_theta": 1e20}, "rope_theta must be in (1, 1e12), got 100000000000000000000.000000"),
+    ],
+)
+def test_a_number_that_no_decoder_has_is_refused(tmp_path, config, words):
+    loading = pytest.importorskip("outpace.native.loading")
+    folder = tiny_folder(tmp_path / "hub", **config)
+    assert said(lambda: loading.load_native(folder), BadModelFile) == f"{folder}: {words}"

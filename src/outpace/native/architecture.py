@@ -157,8 +157,10 @@ def check_tensors(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Non
         raise BadModelFile(f"{OUTPUT_IDS} needs an output matrix of its own, output.weight is missing")
     if config.head_dim % 2:
         raise BadModelFile(f"the head size must be even for rotary positions, got {config.head_dim}")
-    if not config.norm_epsilon < 1:
-        raise BadModelFile(f"the epsilon of the norms must be under 1, got {config.norm_epsilon}")
+    if not 0 < np.float32(config.norm_epsilon) < 1:  # as the engine has it, 1e-60 is 0
+        raise BadModelFile(
+            f"the epsilon of the norms must be under 1, and above 0 in 32 bits, got {config.norm_epsilon}"
+        )
     expected = 0
     for name, rows, cols in expected_tensors(config):
         info = tensors.get(name)

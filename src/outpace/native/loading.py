@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace import _native
-from outpace.errors import TooLarge, Unsupported, UsageError
+from outpace.errors import BadModelFile, TooLarge, Unsupported, UsageError
 from outpace.native.architecture import expected_tensors
 from outpace.native.architectures import ARCHITECTURES, SUPPORTED
 from outpace.native.gguf import open_gguf
@@ -94,7 +94,10 @@ def _load(file: WeightFile, wanted: Wanted) -> NativeTarget:
     except ValueError as error:
         raise UsageError(str(error)) from None
     tensors, embedding = _pack(file, threads, formats)
-    model = _native.Model(config, tensors, embedding, context, threads, wanted.kernel or "")
+    try:
+        model = _native.Model(config, tensors, embedding, context, threads, wanted.kernel or "")
+    except ValueError as error:  # a number of the file that no decoder has
+        raise BadModelFile(f"{file.path}: {error}") from None
     path = file.path  # the file itself, with its tokens, is not to be kept
     name = f"{path.stem} packed to {pack}" if pack else path.stem
 
