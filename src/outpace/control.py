@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outpace.costs import CostProfile, RoundCosts, convex_slopes
+from outpace.costs import CostProfile, RoundCosts
 from outpace.errors import UsageError
 from outpace.estimates import Acceptance, Expectation
 from outpace.types import PLAIN, Budget, Step
@@ -126,7 +126,6 @@ class MeasuredController:
         if not self._self_limiting:
             plain = self._profile.cost(load, 0)
             self._costs = [score + self._draft(d) / plain for d, score in enumerate(scores.costs)]
-            self._slopes = convex_slopes(self._costs)
 
     def _deep(self, most: int) -> Budget:
         typical = max(2, round(self._drafted / self._rounds)) if self._rounds else self._first_length

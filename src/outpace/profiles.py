@@ -22,7 +22,7 @@ from outpace.errors import OutpaceError
 from outpace.types import Draft, Prompt, Target
 
 VERSION = 4
-"""Of the kernels' speed: to be raised when they change, so that older measurements are not believed."""
+"""Of the kernels' speed and of how costs are learnt: raised when they change, so that older ones are not believed."""
 
 ROWS = (1, 4, 8, 2, 6, 16, 3, 12, 5, 10, 14)
 """Counts that are measured, as far as there is time; the curve is straight between them."""
