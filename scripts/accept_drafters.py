@@ -21,6 +21,7 @@ from outpace.bench.drafters import ALL, Report, measure, read_prompts
 from outpace.contexts import OWN_PRIOR, SLOTS, continuations, new_counts
 from outpace.control import MeasuredController
 from outpace.drafters.suffix import OWN_DEPTH
+from outpace.models.store import search_folders
 from outpace.registry import DRAFTERS
 from outpace.types import EMPTY, Budget, Draft
 
@@ -54,8 +55,6 @@ def measured(name: str, draft: str | None, temperature: float, drafter: str) -> 
 
 
 def made_draft() -> str:
-    from outpace.models import search_folders
-
     for folder in search_folders():
         if (folder / MADE_DRAFT).exists():
             return str(folder / MADE_DRAFT)

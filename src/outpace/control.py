@@ -67,7 +67,6 @@ class MeasuredController:
         patience: float = 0.75,
     ) -> None:
         self._profile = profile
-        self._score = profile.score
         self._draft = profile.drafting(drafter)
         self._self_limiting = self_limiting
         self._chains = chains
@@ -78,8 +77,7 @@ class MeasuredController:
         self._load = 1
         self._scores: RoundCosts | None = None
         self._costs: list[float] = []
-        self._slopes: list[float] = []
-        self._measured = self._score.longest - 1  # draft that was measured; none is more than twice as long
+        self._measured = profile.score.longest - 1  # draft that was measured; none is more than twice as long
         self._asked = 0
         self._opening = True
         self._probing = False
@@ -93,16 +91,18 @@ class MeasuredController:
         if (self._opening and load == 1) or self._profile.look_is_due(load):
             self._load = load
             return PLAIN  # a plain pass is what all else is compared with
-        self._look_up(load)
+        scores = self._look_up(load)
         most = self._affordable()
         self._probing = self._idle >= self._gap
+        if not most and not self._probing:
+            return PLAIN
         if self._probing:
             self._gap = min(2 * self._gap, LAST_GAP)
             self._idle = 0
             free = Budget(min(PROBE, most), min(PROBE, most), chains=self._chains)
             budget = free if self._self_limiting else Budget.chain(min(self._first_length, most))
         else:
-            budget = self._deep(most) if self._self_limiting else Budget.chain(min(self._best(), most))
+            budget = self._deep(scores, most) if self._self_limiting else Budget.chain(min(self._best(), most))
         self._asked = budget.depth
         return budget
 
@@ -115,24 +115,22 @@ class MeasuredController:
             most -= 1
         return most
 
-    def _look_up(self, load: int) -> None:
-        """Looks up [LONGEST + 1] what a round costs by draft length, in plain rounds of the same load."""
+    def _look_up(self, load: int) -> RoundCosts:
+        """Returns what a round of so many requests costs, and sets [LONGEST + 1] its costs with the drafter's own."""
         self._load = load
         scores = self._profile.of_rounds(load, LONGEST)
-        if scores is self._scores:
-            return
-        self._scores = scores
-        self._costs, self._slopes = scores
-        if not self._self_limiting:
-            plain = self._profile.cost(load, 0)
-            self._costs = [score + self._draft(d) / plain for d, score in enumerate(scores.costs)]
+        if scores is not self._scores:
+            self._scores, self._costs = scores, scores.costs
+            if not self._self_limiting:
+                self._costs = [score + self._draft(d) / scores.passes for d, score in enumerate(scores.costs)]
+        return scores
 
-    def _deep(self, most: int) -> Budget:
+    def _deep(self, scores: RoundCosts, most: int) -> Budget:
         typical = max(2, round(self._drafted / self._rounds)) if self._rounds else self._first_length
         row = (self._costs[typical] - 1) / typical
         rate = max(self._late_tokens / self._late_cost if self._late_cost else 0.0, 1.0)
-        prices = tuple([min(1.0, rate * slope) for slope in self._slopes[:most]])
-        second = rate / self._profile.plain_seconds
+        prices = tuple([min(1.0, rate * slope) for slope in scores.slopes[:most]])
+        second = self._load * rate / (scores.passes * scores.pass_seconds)
         return Budget(most, most, max(0.0, min(1.0, rate * row)), prices, self._chains, second)
 
     def _best(self) -> int:
@@ -173,17 +171,18 @@ class MeasuredController:
             self._profile.observe_shared(self._load, rows, seconds.score, seconds.verify)
         self._opening = False
         # A model's first draft also pays for its prefill, which says nothing of later ones.
-        if self._asked and self._rounds and not self._self_limiting:
-            self._draft.observe(drafted, seconds.draft / self._profile.plain_seconds)
+        if self._asked and self._rounds and self._scores and not self._self_limiting:
+            self._draft.observe(drafted, seconds.draft / self._scores.pass_seconds)
         if drafted:
             self._measured = max(self._measured, drafted)
             self._learn(drafted, accepted, bool(step.finish))
         else:
             self._idle += 1
-        self._look_up(self._load)
+        scores = self._look_up(self._load)
         cost = self._costs[min(len(step.draft), LONGEST)]  # probes cost their rows, too
         if self._self_limiting and self._rounds:
-            cost += min(seconds.draft / self._profile.plain_seconds, SAVINGS)  # a prefill is no verdict on drafts
+            drafting = seconds.draft / (scores.passes * scores.pass_seconds)
+            cost += min(drafting, SAVINGS)  # a prefill is no verdict on drafts
         tokens = len(step.tokens)
         self._late_tokens = 0.95 * self._late_tokens + tokens
         self._late_cost = 0.95 * self._late_cost + cost
@@ -208,5 +207,5 @@ class MeasuredController:
         rows = 1 + round(mean)
         return (
             f"{mean:.1f} tokens a draft, {100 * self._accepted / self._drafted:.0f} % accepted, "
-            f"{rows} rows cost {self._score(rows):.2f} of one"
+            f"{rows} rows cost {self._profile.score(rows):.2f} of one"
         )

@@ -18,7 +18,7 @@ LEAST_ROW_COST = 0.02
 """What a further row costs at least, whatever noisy clocks say."""
 
 REFRESH = 8
-"""Passes after which the cost curves are looked up again."""
+"""Passes that are learnt from together: each evicts what Python needs for it from the caches, so that one is dear."""
 
 MOST_ROWS = 1 << 12
 """In one pass that a profile may speak of."""
@@ -161,11 +161,23 @@ def convex_slopes(costs: Sequence[float]) -> list[float]:
 class RoundCosts(NamedTuple):
     """What rounds cost by draft length from 0 on, in plain rounds of the same load.
 
-    slopes: [len(costs) - 1] the rises of the convex curve under the costs.
+    slopes: [len(costs) - 1] the rises of the convex curve under the costs. passes: what such a plain round costs, in
+    plain passes of one request, which take `pass_seconds`.
     """
 
     costs: list[float]
     slopes: list[float]
+    passes: float
+    pass_seconds: float
+
+
+class Pass(NamedTuple):
+    """A target's pass for one request. opening: the request's first one. drafts: passes with drafts before it."""
+
+    rows: int
+    seconds: float
+    opening: bool
+    drafts: int
 
 
 class CostProfile:
@@ -178,12 +190,16 @@ class CostProfile:
     score: of the target, by rows of one request. draft: of each drafter, by tokens. Requests that share a pass read
     their caches apart, so that sixteen rows of one request cost half of what sixteen requests do; shared passes have
     a curve for each number of requests.
+
+    Passes of one request are learnt from a few at a time, or when somebody asks for what they say; `of_rounds` may be
+    so many passes old.
     """
 
     def __init__(self) -> None:
-        self.plain_seconds = 0.0
-        self.plain_seen = 0
-        self.score = CostCurve((1, 1.0), ROW_COST)
+        self._plain = 0.0
+        self._plain_seen = 0
+        self._score = CostCurve((1, 1.0), ROW_COST)
+        self._unread: list[Pass] = []
         self.draft: dict[str, CostCurve] = {}
         self._plainly = CostCurve((1, 1.0), SHARED_ROW_COST)  # by requests, of one row each
         self._shared: dict[int, CostCurve] = {}
@@ -191,6 +207,18 @@ class CostProfile:
         self._drafts_in_a_row = {False: 0, True: 0}  # passes of one request, and shared ones
         self._looked_up: dict[tuple[int, int], RoundCosts] = {}
         self._until_refresh = REFRESH
+
+    @property
+    def plain_seconds(self) -> float:
+        """What a plain pass of one request takes now; 0 while that is not known."""
+        self._read()
+        return self._plain
+
+    @property
+    def score(self) -> CostCurve:
+        """What a pass of one request costs by its rows."""
+        self._read()
+        return self._score
 
     def record(self) -> dict[str, Any]:
         """Returns what is known of one request alone, as JSON has it, but for drafters' costs: those are a pair's."""
@@ -200,11 +228,11 @@ class CostProfile:
     def of(cls, record: Mapping[str, Any]) -> CostProfile:
         """Returns the profile of a record. Raises ValueError, KeyError or TypeError where it is none."""
         profile = cls()
-        profile.plain_seconds = float(record["plain_seconds"])
-        if not 0 < profile.plain_seconds < math.inf:
-            raise ValueError(f"a pass cannot take {profile.plain_seconds} seconds")
-        profile.plain_seen = FIRST_LOOKS
-        profile.score.learn(record["score"])
+        profile._plain = float(record["plain_seconds"])
+        if not 0 < profile._plain < math.inf:
+            raise ValueError(f"a pass cannot take {profile._plain} seconds")
+        profile._plain_seen = FIRST_LOOKS
+        profile._score.learn(record["score"])
         return profile
 
     def expect_drafts(self, drafter: str, token_seconds: float) -> None:
@@ -228,16 +256,10 @@ class CostProfile:
         """
         found = self._looked_up.get((load, longest))
         if found is None:
-            plain = self.cost(load, 0)
+            plain, seconds = self.cost(load, 0), self.plain_seconds
             costs = [max(self.cost(load, d) / plain, 1 + LEAST_ROW_COST * d) for d in range(longest + 1)]
-            found = self._looked_up[load, longest] = RoundCosts(costs, convex_slopes(costs))
+            found = self._looked_up[load, longest] = RoundCosts(costs, convex_slopes(costs), plain, seconds)
         return found
-
-    def _learnt(self, news: bool) -> None:
-        self._until_refresh -= 1
-        if news or self._until_refresh <= 0:
-            self._looked_up.clear()
-            self._until_refresh = REFRESH
 
     def _shared_curve(self, load: int) -> CostCurve:
         """Returns the curve of passes that so many requests share, by bins of their drafted rows together."""
@@ -247,9 +269,9 @@ class CostProfile:
 
     def look_is_due(self, load: int) -> bool:
         """Returns whether the next pass of `load` requests should have no drafts, to say what plain ones take."""
-        if load == 1 and self.plain_seen < FIRST_LOOKS:
+        if load == 1 and self._plain_seen < FIRST_LOOKS:
             return True
-        return not self.plain_seconds or self._drafts_in_a_row[load > 1] >= LOOK
+        return not self._plain or self._drafts_in_a_row[load > 1] >= LOOK
 
     def observe_shared(self, load: int, rows: int, score: float, verify: float) -> None:
         """Learns from a pass of `load` > 1 requests; each of them reports it, and it counts once.
@@ -259,13 +281,17 @@ class CostProfile:
         if score == self._last_shared:
             return
         self._last_shared = score
+        self._read()
         curve, place = self._shared_curve(load), round(max(0, rows - load) / _bin_rows(load))
-        self._learnt(curve.seen(place) <= SURE)
+        self._until_refresh -= 1
+        if curve.seen(place) <= SURE or not self._until_refresh:
+            self._looked_up.clear()
+            self._until_refresh = REFRESH
         seconds = score + load * verify
-        self.plain_seconds = self.plain_seconds or seconds / curve(place)
+        self._plain = self._plain or seconds / curve(place)
         if not place and curve.seen(0) > SURE:
-            self._look(seconds / curve(0), curve, shared=True)
-        cost = seconds / self.plain_seconds
+            self._look(seconds / curve(0), curve, self._drafts_in_a_row[True], shared=True)
+        cost = seconds / self._plain
         if place:
             self._drafts_in_a_row[True] += 1
             if curve.seen(place) > SURE:
@@ -283,37 +309,57 @@ class CostProfile:
 
         opening: the request's first pass; what it differs by from those of another request is its context's length.
         """
-        self._learnt(rows > 1 and self.score.seen(rows) <= SURE)
+        drafts = self._drafts_in_a_row[False]
+        self._unread.append(Pass(rows, seconds, opening, drafts))
         if rows == 1:
-            self.plain_seen += 1
-            if self.plain_seen <= FIRST_LOOKS:  # the first passes are often slow ones
-                self.plain_seconds = min(seconds, self.plain_seconds or seconds)
-            elif opening:
-                self._follow(seconds, 0.5, 2.0)
-            else:
-                self._look(seconds, self.score, shared=False)
             self._drafts_in_a_row[False] = 0
-            return
-        self._drafts_in_a_row[False] += 1
-        if not self.plain_seconds:
-            self.plain_seconds = seconds / self.score(rows)
-        known = self.score(rows)
-        if self.score.seen(rows) > SURE:
-            self._follow(seconds / known, 0.1, FOLLOWED)
-            self.score.observe(rows, seconds / self.plain_seconds)
-        else:  # one slow pass would cost this request all further drafts
-            self.score.observe(rows, min(seconds / self.plain_seconds, NEWS * known))
+            news = opening or self._plain_seen < FIRST_LOOKS or drafts >= LONG
+        else:
+            self._drafts_in_a_row[False] = drafts + 1
+            news = self._score.seen(rows) <= SURE
+        if news or len(self._unread) == REFRESH:
+            self._read()
 
-    def _look(self, seconds: float, curve: CostCurve, *, shared: bool) -> None:
-        """Learns from a plain pass, and corrects what drafts seemed to cost if they had been all that was seen."""
-        before = self.plain_seconds
-        alone = self._drafts_in_a_row[shared] >= LONG
+    def _read(self) -> None:
+        """Learns from what was observed since the last call."""
+        if not self._unread:
+            return
+        unread, self._unread = self._unread, []
+        for one in unread:
+            if one.rows == 1:
+                self._read_plain(one)
+            else:
+                self._read_drafted(one.rows, one.seconds)
+        self._looked_up.clear()
+
+    def _read_plain(self, one: Pass) -> None:
+        self._plain_seen += 1
+        if self._plain_seen <= FIRST_LOOKS:  # the first passes are often slow ones
+            self._plain = min(one.seconds, self._plain or one.seconds)
+        elif one.opening:
+            self._follow(one.seconds, 0.5, 2.0)
+        else:
+            self._look(one.seconds, self._score, one.drafts, shared=False)
+
+    def _read_drafted(self, rows: int, seconds: float) -> None:
+        known = self._score(rows)
+        self._plain = self._plain or seconds / known
+        if self._score.seen(rows) > SURE:
+            self._follow(seconds / known, 0.1, FOLLOWED)
+            self._score.observe(rows, seconds / self._plain)
+        else:  # one slow pass would cost this request all further drafts
+            self._score.observe(rows, min(seconds / self._plain, NEWS * known))
+
+    def _look(self, seconds: float, curve: CostCurve, drafts: int, *, shared: bool) -> None:
+        """Learns from a plain pass after so many drafts, and corrects what they seemed to cost if they were many."""
+        before = self._plain
+        alone = drafts >= LONG
         self._follow(seconds, 0.5 if alone else 0.1 if shared else 0.3)
-        curve.settle(before / self.plain_seconds if alone else 1.0)
+        curve.settle(before / self._plain if alone else 1.0)
 
     def _follow(self, seconds: float, weight: float, most: float = 1.25) -> None:
-        now = self.plain_seconds
-        self.plain_seconds += weight * (min(max(seconds, now / most), most * now) - now)
+        now = self._plain
+        self._plain += weight * (min(max(seconds, now / most), most * now) - now)
 
 
 def _bin_rows(load: int) -> int:
