@@ -33,7 +33,7 @@ def file_of(name: str) -> Path:
 @cache
 def load(name: str, draft: str | None = None, threads: int = 2, context: int = 4096) -> Model:
     file_of(name)
-    if draft:
+    if draft and not Path(draft).is_file():
         file_of(draft)
     return outpace.load(name, draft=draft, threads=threads, context=context)
 

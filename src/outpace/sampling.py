@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -272,6 +272,37 @@ class ConstrainedLaw(RowLaw):
         return self._core.probs(self._processed(), self._constraint.mask(self._before))
 
 
+class RowLaws(Sequence[RowLaw]):
+    """The laws of rows whose tokens have no say in them, each made when it is asked for: a rule reaches few of them.
+
+    parents: of the draft where draws are keyed by position alone; None for a drafter's own draws.
+    """
+
+    __slots__ = ("_committed", "_core", "_parents", "_rows")
+
+    def __init__(self, core: SamplerCore, rows: Float32Array, committed: int, parents: Sequence[int] | None) -> None:
+        self._core, self._rows = core, rows
+        self._committed, self._parents = committed, parents
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> RowLaw: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RowLaw]: ...
+    def __getitem__(self, index: int | slice) -> RowLaw | list[RowLaw]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        row, parents = self._rows[index], self._parents
+        place, node = self._committed, index - 1 if index >= 0 else len(self) + index - 1
+        if parents is None:
+            return RowLaw(self._core, row, _DRAFT, place, node + 1)
+        while node >= 0:
+            place, node = place + 1, parents[node]
+        return RowLaw(self._core, row, _SAMPLE, place, 0)
+
+
 class Sampler:
     """A `LawMaker`: the plain sampler of one choice of one request; the target and a drafter use one each.
 
@@ -309,7 +340,7 @@ class Sampler:
         """(seed, choice) of draws that are keyed by absolute position alone; None of others, and of greedy ones."""
         return (self.seed, self.choice) if self.shares_noise and not self.params.greedy else None
 
-    def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[RowLaw]:
+    def __call__(self, scores: Scores, committed: Sequence[int], draft: Draft) -> Sequence[RowLaw]:
         """Returns [N+1] laws: row 0 follows the last committed token, row i + 1 node i."""
         rows = scores.logits  # the native engine's are as they must be
         if rows.dtype is not _FLOAT32:
@@ -319,15 +350,7 @@ class Sampler:
                 self._law(row, committed, [draft.tokens[i] for i in draft.path_to(node)], node)
                 for node, row in enumerate(rows, -1)
             ]
-        core, count = self._core, len(committed)
-        if not self.shares_noise:
-            return [RowLaw(core, row, _DRAFT, count, node) for node, row in enumerate(rows)]
-        places, laws = [count], [RowLaw(core, rows[0], _SAMPLE, count, 0)]
-        for node, parent in enumerate(draft.parents):
-            place = places[parent + 1] + 1
-            places.append(place)
-            laws.append(RowLaw(core, rows[node + 1], _SAMPLE, place, 0))
-        return laws
+        return RowLaws(self._core, rows, len(committed), draft.parents if self.shares_noise else None)
 
     def draw_all(self, scores: Scores, committed: Sequence[int], draft: Draft) -> list[int]:
         """Returns [N+1] what `draw` of each law returns."""
