@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import weakref
+from types import SimpleNamespace
 
 import pytest
 
@@ -61,9 +63,46 @@ def test_layers_of_other_classes_stay():
 
     shared = torch.nn.Linear(4, 4)
     model = torch.nn.Sequential(shared, Quantised(4, 4), shared)
+    model.config = SimpleNamespace(is_encoder_decoder=False)
     assert pack(model) == 1
     assert model[0] is model[2]
     assert type(model[1]) is Quantised
+
+
+class Gated(torch.nn.Module):
+    def __init__(self, bias):
+        super().__init__()
+        self.gate_proj, self.up_proj = torch.nn.Linear(8, 5, bias), torch.nn.Linear(8, 3, bias)
+        self.config = SimpleNamespace(is_encoder_decoder=False)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_of_one_input_share_a_product_and_each_gets_its_own_part(bias):
+    torch.manual_seed(0)
+    apart = Gated(bias)
+    together = copy.deepcopy(apart)
+    assert pack(together) == 2
+    assert together.gate_proj.whole is together.up_proj.whole
+    x, other = torch.randn(1, 4, 8), torch.randn(1, 4, 8)
+    with torch.inference_mode():
+        for inputs in ((x, x), (x, other), (other, x), (x, x)):  # also where they do not have the same input
+            for ours, theirs, given in zip(
+                (together.gate_proj, together.up_proj), (apart.gate_proj, apart.up_proj), inputs, strict=True
+            ):
+                assert torch.allclose(ours(given), theirs(given), atol=1e-5)
+        together.gate_proj(x)
+        x *= 2
+        assert torch.allclose(together.gate_proj(x), apart.gate_proj(x), atol=1e-5)
+
+
+def test_a_shared_product_is_not_kept_after_its_last_part():
+    model = Gated(False)
+    pack(model)
+    x = torch.randn(1, 2, 8)
+    kept = weakref.ref(x)
+    model.gate_proj(x), model.up_proj(x)
+    del x
+    assert kept() is None
 
 
 def test_costs_of_packed_weights_are_kept_apart():

@@ -4,6 +4,8 @@ A model asks for its masks by the name in its config, and gives each (causal, sl
 of positions. For one request and a chain the masks are transformers' own. For a tree, or several requests in one
 pass, that function is asked about the *positions* of rows and slots (position = depth), and what a row's own path
 does not hold is masked: so windows are right whatever the model, and the cache may hold rows in any order.
+
+Under the name `outpace_sdpa` the attention itself is ours, too, where heads share keys and values on the CPU.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
@@ -106,6 +109,28 @@ def _eager_mask(*args: Any, **how: Any) -> Any:
     return torch.where(allowed, torch.zeros((), dtype=dtype, device=allowed.device), torch.finfo(dtype).min)
 
 
+def sdpa_attention(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **how: Any
+) -> tuple[torch.Tensor, None]:
+    """Returns [batch, rows, heads, size] as transformers' own does, but on the CPU without copies of keys and values.
+
+    Where heads share keys and values, a masked pass would repeat those for every head, and in half precision a single
+    row is slow head by head: there the heads that share go as rows.
+    """
+    groups, rows = getattr(module, "num_key_value_groups", 1), query.shape[2]
+    alike = mask is None or mask.shape[1] == 1
+    as_rows = rows == 1 and query.dtype != torch.float32
+    ours = query.device.type == "cpu" and groups > 1 and alike and (as_rows or mask is not None)
+    if not ours or how.get("position_bias") is not None or how.get("softcap") is not None:
+        found: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **how)
+        return found
+    packed = query.reshape(query.shape[0], key.shape[1], groups, query.shape[3]) if as_rows else query
+    mixed = scaled_dot_product_attention(
+        packed, key, value, mask, how.get("dropout", 0.0), scale=how.get("scaling"), enable_gqa=not as_rows
+    )
+    return mixed.reshape(*query.shape[:3], value.shape[3]).transpose(1, 2).contiguous(), None
+
+
 def _eager_attention(module: torch.nn.Module, *args: Any, **how: Any) -> Any:
     """Returns what the model's own eager attention does, which every modelling file defines for itself."""
     return sys.modules[type(module).__module__].eager_attention_forward(module, *args, **how)
@@ -114,7 +139,7 @@ def _eager_attention(module: torch.nn.Module, *args: Any, **how: Any) -> Any:
 @cache
 def register() -> None:
     """Makes both names known to transformers; changes nothing for models that do not ask for them."""
-    AttentionInterface.register(OURS["sdpa"], sdpa_attention_forward)
+    AttentionInterface.register(OURS["sdpa"], sdpa_attention)
     AttentionMaskInterface.register(OURS["sdpa"], _sdpa_mask)
     AttentionInterface.register(OURS["eager"], _eager_attention)
     AttentionMaskInterface.register(OURS["eager"], _eager_mask)
