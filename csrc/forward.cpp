@@ -6,6 +6,9 @@
 
 namespace outpace {
 
+// Bytes that a core's share of the caches may hold from one pass to the next: the weights of draft heads, not of models.
+constexpr size_t kCaches = size_t(32) << 20;
+
 ForwardPass::Own::Own(const ModelConfig& config, int context)
     : keys(context / kPagePositions + 1),
       values(keys.size()),
@@ -31,7 +34,8 @@ ForwardPass::ForwardPass(const Model& model)
       product_(model.buffers_->take(size_t(kRows) * config_.hidden_size)),
       squares_of_thread_(size_t(kRows) * (config_.hidden_size / kPanelRows + 1)),
       squares_(model.buffers_->take(squares_of_thread_ * threads_)),
-      post_squares_(model.buffers_->take(squares_of_thread_ * threads_)) {
+      post_squares_(model.buffers_->take(squares_of_thread_ * threads_)),
+      outgrows_caches_(model.pass_bytes() > kCaches) {
   const LayerWeights& first = model.weights_.layers.front();
   for (const LayerWeights& layer : model.weights_.layers) {
     for (const SharedMatrix& w : {layer.q, layer.k, layer.v, layer.gate, layer.up}) normed_.x.want(w->format);
@@ -86,7 +90,10 @@ void ForwardPass::plan(const std::vector<Session*>& sessions, int first) {
   }
 }
 
-void ForwardPass::begin(int rows) { rows_ = normed_.x.rows = attended_.x.rows = activated_.x.rows = rows; }
+void ForwardPass::begin(int rows) {
+  rows_ = normed_.x.rows = attended_.x.rows = activated_.x.rows = rows;
+  once_ = outgrows_caches_ && rows <= kRowTile;  // further tiles of rows read the same weights
+}
 
 void ForwardPass::run(const std::vector<Session*>& sessions, int first, int rows, const std::vector<int>& taps,
                       bool wants_logits, const float* inputs, const Outputs& outputs) {
@@ -220,7 +227,7 @@ void ForwardPass::multiply_own(const Matrix& w, const Activations& x, int thread
 
 Products ForwardPass::own_product(int thread, const uint8_t* next) const {
   const OwnColumns product = own_columns(product_, thread);
-  return {product.whole_row(0), product.stride, nullptr, next};
+  return {product.whole_row(0), product.stride, nullptr, next, once_};
 }
 
 // x += product, normed where the model norms what it adds, on the columns of this thread.
@@ -264,8 +271,8 @@ const Activations& ForwardPass::activate(const LayerWeights& layer, const Activa
     const uint8_t* const next =
         last < share.end ? layer.gate->panel(last) : layer.down->start(down.begin, down.end);
     kernels_.multiply(*layer.gate, first, last, x,
-                      {own_gate - columns.begin, gate_stride, inverse_rms, layer.up->panel(first)});
-    kernels_.multiply(*layer.up, first, last, x, {own_up.whole_row(0), own_up.stride, inverse_rms, next});
+                      {own_gate - columns.begin, gate_stride, inverse_rms, layer.up->panel(first), once_});
+    kernels_.multiply(*layer.up, first, last, x, {own_up.whole_row(0), own_up.stride, inverse_rms, next, once_});
     const int begin = first * kPanelRows, end = std::min(last * kPanelRows, config_.ffn_size);
     for (int row = 0; row < rows_; ++row) {
       float* const gate = own_gate + row * gate_stride + begin - columns.begin;
@@ -280,7 +287,7 @@ void ForwardPass::head(int thread) {
   const Range share = vocab_panels_[thread];
   if (share.begin < share.end)
     kernels_.multiply(*model_.weights_.output, share.begin, share.end, x,
-                      {logits_, model_.output_size(), own_[thread].inverse_rms.data()});
+                      {logits_, model_.output_size(), own_[thread].inverse_rms.data(), nullptr, once_});
 }
 
 }  // namespace outpace

@@ -93,8 +93,11 @@ class ForwardPass {
   std::vector<Own> own_;
   std::unique_ptr<Mixture> mixture_;  // null: one feed-forward part for all
 
+  const bool outgrows_caches_;        // what a pass reads
+
   // The block at hand.
   int rows_ = 0;
+  bool once_ = false;  // Products::once
   std::vector<Task> tasks_;
   const std::vector<int>* taps_ = nullptr;
   const float* inputs_ = nullptr;  // of this block's first row; null: the tokens' embeddings

@@ -12,7 +12,8 @@ void ForwardPass::project(const LayerWeights& layer, const Activations& x, int t
   const Projections to = projections(thread);
   const float* const inverse_rms = own_[thread].inverse_rms.data();
   const auto multiply = [&](const Matrix& w, Range panels, float* out, ptrdiff_t stride, const uint8_t* next) {
-    if (panels.begin < panels.end) kernels_.multiply(w, panels.begin, panels.end, x, {out, stride, inverse_rms, next});
+    if (panels.begin < panels.end)
+      kernels_.multiply(w, panels.begin, panels.end, x, {out, stride, inverse_rms, next, once_});
   };
   const Range hidden = hidden_panels_[thread];
   multiply(*layer.k, share.k, to.k, to.kv_stride, layer.v->start(share.v.begin, share.v.end));

@@ -60,6 +60,7 @@ struct Products {
   ptrdiff_t stride;
   const float* factors = nullptr;
   const uint8_t* next = nullptr;  // weights that the thread reads after these, where known
+  bool once = false;              // whether the caches will hold other things when these weights are read again
 
   float* row(int m) const { return y + m * stride; }
   float factor(int m) const { return factors == nullptr ? 1.0f : factors[m]; }

@@ -59,13 +59,13 @@ void Mixture::run(int layer, const Activations& x, const float* factors, const P
   const Matrix& router = *model_.weights_.layers[layer].router;
   const Range share = static_share(router.panels(), thread, threads_);
   if (share.begin < share.end)
-    kernels_.multiply(router, share.begin, share.end, x, {scores_.get(), config_.experts, factors});
+    kernels_.multiply(router, share.begin, share.end, x, {scores_.get(), config_.experts, factors, nullptr, product.once});
   pool_.barrier(thread);
   choose(x.rows, own);
   group(x.rows, own);
-  gate_and_up(experts_[layer], x, factors, thread);
+  gate_and_up(experts_[layer], x, factors, product.once, thread);
   pool_.barrier(thread);
-  down(experts_[layer], thread);
+  down(experts_[layer], product.once, thread);
   sum(x.rows, product, thread);
 }
 
@@ -108,7 +108,8 @@ void Mixture::group(int rows, Own& own) const {
   }
 }
 
-void Mixture::gate_and_up(const std::vector<Expert>& experts, const Activations& x, const float* factors, int thread) {
+void Mixture::gate_and_up(const std::vector<Expert>& experts, const Activations& x, const float* factors, bool once,
+                          int thread) {
   Own& own = own_[thread];
   const Range share = ffn_panels_[thread];
   if (share.begin == share.end) return;
@@ -124,8 +125,8 @@ void Mixture::gate_and_up(const std::vector<Expert>& experts, const Activations&
     kernels_.quantise(own.in, 0, config_.hidden_size);
     float *const gate = gate_.get() + size_t(unit.first) * ffn, *const up = up_.get() + size_t(unit.first) * ffn;
     kernels_.multiply(experts[unit.expert].gate, share.begin, share.end, own.in,
-                      {gate, ffn, own.factors, experts[unit.expert].up.panel(share.begin)});
-    kernels_.multiply(experts[unit.expert].up, share.begin, share.end, own.in, {up, ffn, own.factors});
+                      {gate, ffn, own.factors, experts[unit.expert].up.panel(share.begin), once});
+    kernels_.multiply(experts[unit.expert].up, share.begin, share.end, own.in, {up, ffn, own.factors, nullptr, once});
     for (int i = 0; i < unit.count; ++i) {
       float* const gated = gate + size_t(i) * ffn + begin;
       multiply(gated, up + size_t(i) * ffn + begin, gated, size);
@@ -133,7 +134,7 @@ void Mixture::gate_and_up(const std::vector<Expert>& experts, const Activations&
   }
 }
 
-void Mixture::down(const std::vector<Expert>& experts, int thread) {
+void Mixture::down(const std::vector<Expert>& experts, bool once, int thread) {
   Own& own = own_[thread];
   const Range share = hidden_panels_[thread];
   if (share.begin == share.end) return;
@@ -144,7 +145,7 @@ void Mixture::down(const std::vector<Expert>& experts, int thread) {
                   size_t(config_.ffn_size) * sizeof(float));
     kernels_.quantise(own.activated, 0, config_.ffn_size);
     kernels_.multiply(experts[unit.expert].down, share.begin, share.end, own.activated,
-                      {out_.get() + size_t(unit.first) * config_.hidden_size, config_.hidden_size});
+                      {out_.get() + size_t(unit.first) * config_.hidden_size, config_.hidden_size, nullptr, nullptr, once});
   }
 }
 

@@ -38,8 +38,9 @@ class Mixture {
 
   void choose(int rows, Own& own) const;
   void group(int rows, Own& own) const;
-  void gate_and_up(const std::vector<Expert>& experts, const Activations& x, const float* factors, int thread);
-  void down(const std::vector<Expert>& experts, int thread);
+  void gate_and_up(const std::vector<Expert>& experts, const Activations& x, const float* factors, bool once,
+                   int thread);
+  void down(const std::vector<Expert>& experts, bool once, int thread);
   void sum(int rows, const Products& product, int thread);
 
   const Model& model_;

@@ -312,7 +312,7 @@ inline __mmask16 first_lanes(int count) {
 void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
   const Product product = product_of(w.format);
   const int count = w.blocks();
-  const Onward onward(w.panel(panel1), y.next);
+  const Onward onward(w.panel(panel1), y.next, y.once);
   Outputs out;
   for (int p = panel0; p < panel1; ++p) {
     const int lanes = w.rows - p * kPanelRows;

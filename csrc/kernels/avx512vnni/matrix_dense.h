@@ -33,7 +33,7 @@ inline void add_columns(const Weight* weights, int columns, const Onward& onward
   for (int m = 0; m < count; ++m) sum[m] = acc[m];
   for (int k = 0; k < columns; ++k, weights += kPanelRows) {
     const char* const ahead = onward.behind(weights);
-    for (size_t i = 0; i < kPanelRows * sizeof(Weight); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
+    for (size_t i = 0; i < kPanelRows * sizeof(Weight); i += 64) fetch_weights(ahead + i, onward.once);
     const PairPs w = load_dense(weights);
     for (int m = 0; m < count; ++m) sum[m] = fused(w, _mm512_set1_ps(x[m * stride + k]), sum[m]);
   }

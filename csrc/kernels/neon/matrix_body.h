@@ -228,7 +228,7 @@ Product product_of(Format format) {
 void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
   const Product product = product_of(w.format);
   const int count = w.blocks();
-  const Onward onward(w.panel(panel1), y.next);
+  const Onward onward(w.panel(panel1), y.next, y.once);
   Outputs out;
   for (int p = panel0; p < panel1; ++p) {
     const int outputs = w.rows - p * kPanelRows;
