@@ -22,6 +22,7 @@ from outpace.contexts import OWN_PRIOR, SLOTS, continuations, new_counts
 from outpace.control import MeasuredController
 from outpace.drafters.suffix import OWN_DEPTH
 from outpace.models.store import search_folders
+from outpace.options import FREE_PATIENCE
 from outpace.registry import DRAFTERS
 from outpace.types import EMPTY, Budget, Draft
 
@@ -97,7 +98,9 @@ def always_wrong() -> Iterator[Outcome]:
                 drafter = AlwaysWrong(model.target.vocab_size)
                 stream.plan = replace(stream.plan, drafter=drafter)
                 stream.round.drafting = drafter.open(None, None, None)
-                stream.round.controller = MeasuredController(model.costs, "wrong", self_limiting=True, patience=1.5)
+                stream.round.controller = MeasuredController(
+                    model.costs, "wrong", self_limiting=True, patience=FREE_PATIENCE
+                )
                 stream._rounds = generate_with(stream, model, drafter)
             times.setdefault(wrong, []).append(stream.run().seconds.decode)
         ratios.append((min(times[False]), min(times[True])))

@@ -111,7 +111,9 @@ class MeasuredController:
         most = min(LONGEST, max(PROBE, 2 * self._measured))
         if self._rounds < FIRST_DRAFTS and self._self_limiting:
             most = min(most, FIRST_NODES)
-        while most and self._costs[most] - 1 > self._ledger:
+        if self._costs[1] - 1 > self._ledger:
+            return 0
+        while self._costs[most] - 1 > self._ledger:
             most -= 1
         return most
 
@@ -178,17 +180,24 @@ class MeasuredController:
             self._learn(drafted, accepted, bool(step.finish))
         else:
             self._idle += 1
-        scores = self._look_up(self._load)
-        cost = self._costs[min(len(step.draft), LONGEST)]  # probes cost their rows, too
-        if self._self_limiting and self._rounds:
-            drafting = seconds.draft / (scores.passes * scores.pass_seconds)
-            cost += min(drafting, SAVINGS)  # a prefill is no verdict on drafts
         tokens = len(step.tokens)
+        cost = self._cost(len(step.draft), seconds.draft)
         self._late_tokens = 0.95 * self._late_tokens + tokens
         self._late_cost = 0.95 * self._late_cost + cost
         self._late_rounds = 0.95 * self._late_rounds + 1
         self._late_drafted = 0.95 * self._late_drafted + drafted
         self._ledger = min(self._ceiling, self._ledger + (1 + ALLOWANCE) * tokens - cost)
+
+    def _cost(self, drafted: int, drafting: float) -> float:
+        """Returns what a round cost in plain ones: its rows, those of probes too, and the seconds of its drafter."""
+        if not drafted and not self._asked:
+            return 1.0
+        scores = self._look_up(self._load)
+        cost = self._costs[min(drafted, LONGEST)]
+        if self._self_limiting and self._rounds:
+            # A prefill is no verdict on drafts.
+            cost += min(drafting / (scores.passes * scores.pass_seconds), SAVINGS)
+        return cost
 
     def _learn(self, drafted: int, accepted: int, cut: bool) -> None:
         self._rounds += 1

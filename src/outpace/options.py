@@ -26,7 +26,7 @@ AUTO = "auto"
 MAX_N = 128
 """Choices of one call."""
 
-FREE_PATIENCE, MODEL_PATIENCE = 1.5, 6.0
+FREE_PATIENCE, MODEL_PATIENCE = 1.0, 6.0
 """Plain passes that drafts may lose before they have shown their worth, where none and where a model runs."""
 
 
