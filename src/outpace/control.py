@@ -16,6 +16,9 @@ ALLOWANCE = 0.01
 SAVINGS = 4.0
 """Plain passes that past gains can be worth to later losses."""
 
+REST = 8
+"""Rounds at most that pass without a look at costs and prices while nothing can be paid for."""
+
 FIRST_DRAFTS, FIRST_NODES = 3, 6
 """A request's first drafts are this small at most: nobody knows yet whether its text is like what was counted."""
 
@@ -79,6 +82,7 @@ class MeasuredController:
         self._costs: list[float] = []
         self._measured = profile.score.longest - 1  # draft that was measured; none is more than twice as long
         self._asked = 0
+        self._resting = 0  # rounds to come in which nothing can be paid for
         self._opening = True
         self._probing = False
         self._idle = 0
@@ -88,6 +92,9 @@ class MeasuredController:
 
     def budget(self, load: int) -> Budget:
         self._asked = 0
+        if self._resting:
+            self._resting -= 1
+            return PLAIN
         if (self._opening and load == 1) or self._profile.look_is_due(load):
             self._load = load
             return PLAIN  # a plain pass is what all else is compared with
@@ -95,6 +102,7 @@ class MeasuredController:
         most = self._affordable()
         self._probing = self._idle >= self._gap
         if not most and not self._probing:
+            self._resting = min(REST, int((self._costs[1] - 1 - self._ledger) / ALLOWANCE))
             return PLAIN
         if self._probing:
             self._gap = min(2 * self._gap, LAST_GAP)
@@ -165,6 +173,10 @@ class MeasuredController:
         return Expectation(plain, length, rates[length] * self._costs[length], self._costs[length], rates)
 
     def observe(self, step: Step) -> None:
+        if self._resting and not step.draft.tokens:
+            self._idle += 1
+            self._enter(len(step.tokens), 1.0, 0)
+            return
         drafted, accepted, seconds = step.drafted, step.accepted, step.seconds
         rows = seconds.rows or 1 + len(step.draft)
         if self._load == 1:
@@ -180,8 +192,10 @@ class MeasuredController:
             self._learn(drafted, accepted, bool(step.finish))
         else:
             self._idle += 1
-        tokens = len(step.tokens)
-        cost = self._cost(len(step.draft), seconds.draft)
+        self._enter(len(step.tokens), self._cost(len(step.draft), seconds.draft), drafted)
+
+    def _enter(self, tokens: int, cost: float, drafted: int) -> None:
+        """Enters a round in the books."""
         self._late_tokens = 0.95 * self._late_tokens + tokens
         self._late_cost = 0.95 * self._late_cost + cost
         self._late_rounds = 0.95 * self._late_rounds + 1
