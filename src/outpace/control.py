@@ -10,7 +10,7 @@ from outpace.types import PLAIN, Budget, Step
 LONGEST = 15
 """Tokens in a draft at most: the target's kernels are laid out for up to 16 rows."""
 
-ALLOWANCE = 0.01
+ALLOWANCE = 0.005
 """Share of plain decoding's time that drafts may lose."""
 
 SAVINGS = 4.0
