@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 import torch
+from refusals import refused
 from transformers import (
     GenerationConfig,
     LogitsProcessorList,
@@ -209,7 +210,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(model, settings, named):
 
 def test_padding_on_the_right_is_refused(model):
     ids = torch.tensor([[5, 6, 0], [5, 6, 7]])
-    with pytest.raises(UsageError, match="prompt 0 must be padded on the left alone"):
+    with refused(UsageError, "prompt 0 must be padded on the left alone: set padding_side='left'"):
         model.generate(ids, attention_mask=torch.tensor([[1, 1, 0], [1, 1, 1]]), max_new_tokens=4, pad_token_id=90)
 
 
@@ -220,7 +221,7 @@ def test_restoring_brings_the_models_own_generate_back(original):
     outpace.hf.restore(original)
     assert original.config._attn_implementation == attention
     assert "generate" not in vars(original)
-    with pytest.raises(UsageError, match="was not accelerated"):
+    with refused(UsageError, "LlamaForCausalLM was not accelerated: there is nothing to restore"):
         outpace.hf.restore(original)
 
 
@@ -243,5 +244,9 @@ def test_encoder_decoders_are_accelerated_too(name):
 
 
 def test_whisper_is_told_where_to_go():
-    with pytest.raises(Unsupported, match=r"load it by outpace\.load"):
+    with refused(
+        Unsupported,
+        "WhisperForConditionalGeneration has a generate of its own around the decoder: "
+        "load it by outpace.load(..., engine='torch') instead",
+    ):
         outpace.hf.accelerate(seq2seq_model("whisper"))

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
+from refusals import refused
 from transformers import WhisperFeatureExtractor
 from typer.testing import CliRunner
 
@@ -60,9 +61,9 @@ def test_pieces_come_back_as_the_tokenizer_itself_writes_them(t5):
 
 def test_a_conversation_is_refused(t5):
     model = outpace.load(t5, engine="torch", device="cpu", threads=1)
-    with pytest.raises(UsageError, match="its prompt is one text"):
+    with refused(UsageError, "t5 is an encoder-decoder: its prompt is one text, not a conversation"):
         model.generate([{"role": "user", "content": "hello"}])
-    with pytest.raises(UsageError, match="hears nothing"):
+    with refused(UsageError, "t5 hears nothing: audio needs a folder of Whisper and engine 'torch'"):
         model.transcription(SPEECH)
 
 
@@ -104,15 +105,15 @@ def test_a_wav_file_becomes_samples_at_16_khz(tmp_path):
 
 
 def test_what_is_no_short_wav_is_refused(tmp_path):
-    with pytest.raises(ModelNotFound, match="no such audio file"):
+    with refused(ModelNotFound, f"{tmp_path / 'none.wav'}: no such audio file"):
         read_wav(tmp_path / "none.wav")
     (tmp_path / "text.wav").write_text("hello")
-    with pytest.raises(UsageError, match="not a PCM WAV file"):
+    with refused(UsageError, f"{tmp_path / 'text.wav'} is no PCM WAV file (it ends too early): convert it to one"):
         read_wav(tmp_path / "text.wav")
     with wave.open(str(tmp_path / "long.wav"), "wb") as sound:
         sound.setnchannels(1)
         sound.setsampwidth(1)
         sound.setframerate(100)
         sound.writeframes(bytes(3100))
-    with pytest.raises(UsageError, match=r"at most 30 seconds long, got 31\.0"):
+    with refused(UsageError, f"{tmp_path / 'long.wav'}: audio must have up to 30 seconds, got 31.0: cut it"):
         read_wav(tmp_path / "long.wav")

@@ -13,6 +13,7 @@ from outpace.errors import MissingExtra, ModelNotFound, TooLarge, Unsupported, U
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 import torch  # noqa: E402
+from refusals import refused  # noqa: E402
 
 from outpace.targets import torch_loading  # noqa: E402
 from tiny_torch import causal_model  # noqa: E402
@@ -33,26 +34,30 @@ def test_the_type_is_as_stored_or_as_asked(folder):
 
 
 def test_what_is_not_here_is_refused_by_name(folder, tmp_path):
-    with pytest.raises(UsageError, match="dtype must be one of float32, bfloat16, float16, got 'int3'"):
+    with refused(UsageError, "dtype must be one of float32, bfloat16, float16, got 'int3'"):
         torch_loading.load_torch(folder, dtype="int3")
-    with pytest.raises(UsageError, match="device must be cpu, cuda or cuda:N, got 'gpu'"):
+    with refused(UsageError, "device must be cpu, cuda or cuda:N, got 'gpu'"):
         torch_loading.load_torch(folder, device="gpu")
-    with pytest.raises(UsageError, match="threads must be in"):
+    with refused(UsageError, "threads must be in [1, 1024], got 0"):
         torch_loading.load_torch(folder, threads=0)
-    with pytest.raises(ModelNotFound, match=r"has no config\.json"):
+    with refused(ModelNotFound, f"{tmp_path} has no config.json: a model of transformers is a folder with one"):
         torch_loading.load_torch(tmp_path)
     if not torch.cuda.is_available():
-        with pytest.raises(UsageError, match="device 'cuda:3' is not here: 0 CUDA devices are"):
+        with refused(UsageError, "device 'cuda:3' is not here, 0 CUDA devices are: use 'cpu' or none"):
             torch_loading.load_torch(folder, device="cuda:3")
 
 
 def test_a_file_is_told_how_to_become_a_folder(tiny_llama):
-    with pytest.raises(UsageError, match="outpace models export"):
+    with refused(
+        UsageError,
+        "engine 'torch' needs a folder with config.json and safetensors, got llama.gguf; "
+        "outpace models export MODEL DIR makes one",
+    ):
         outpace.load(tiny_llama, engine="torch")
 
 
 def test_settings_of_torch_are_refused_on_another_engine(tiny_llama):
-    with pytest.raises(UsageError, match="dtype is for engine 'torch', got engine 'native'"):
+    with refused(UsageError, "dtype is for engine 'torch', got engine 'native': leave one of them out"):
         outpace.load(tiny_llama, dtype="float32")
 
 
@@ -65,7 +70,7 @@ def test_without_pytorch_the_command_that_installs_it_is_named(folder, monkeypat
         return really(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(MissingExtra, match=r"pip install 'outpace\[torch\]'"):
+    with refused(MissingExtra, "engine 'torch' needs the extra 'torch': pip install 'outpace[torch]'"):
         outpace.load(folder, engine="torch")
 
 
@@ -76,13 +81,19 @@ def test_code_that_comes_with_a_model_is_not_run_unasked(folder, tmp_path):
     config |= {"model_type": "mine", "auto_map": {"AutoConfig": "code.MyConfig"}}
     (mine / "config.json").write_text(json.dumps(config))
     (mine / "code.py").write_text("raise SystemExit('this ran')")
-    with pytest.raises(Unsupported, match="--trust-remote-code"):
+    with refused(
+        Unsupported,
+        f"{mine}: this model brings its own code, which is not run unless you ask for it: "
+        "--trust-remote-code (trust_remote_code=True), after reading it",
+    ):
         torch_loading.load_torch(mine)
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(folder, monkeypatch):
     monkeypatch.setattr(torch_loading, "available_memory", lambda: 1000)
-    with pytest.raises(TooLarge, match=r"needs 0 MB for its weights in float32, 0 MB are free on cpu"):
+    with refused(
+        TooLarge, "llama needs 0 MB for its weights in float32, 0 MB are free on cpu; a smaller type or model may fit"
+    ):
         torch_loading.load_torch(folder)
 
 

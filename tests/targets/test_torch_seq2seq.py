@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 import torch
+from refusals import refused
 
 from fakes import plain, run, scripted, start
 from outpace.decode import propose
@@ -107,12 +108,12 @@ def test_requests_with_different_sources_in_one_call_write_their_own_texts(targe
 def test_a_tree_is_refused_by_name(target):
     assert not target.scores_trees
     session, _ = target.open(Prompt(target.start_ids, source_of(target)))
-    with pytest.raises(UsageError, match="scores chains, got a tree"):
+    with refused(UsageError, f"{target.name} scores chains, got a tree: use a drafter of chains"):
         target.score_many([(session, Draft((4, 5), (-1, -1), (None, None)))])
 
 
 def test_a_prompt_without_a_source_is_refused(target):
-    with pytest.raises(UsageError, match="needs a source"):
+    with refused(UsageError, f"{target.name} is an encoder-decoder: the prompt needs a source"):
         target.open(Prompt(target.start_ids))
 
 
@@ -136,9 +137,11 @@ def test_n_grams_of_the_source_are_drafted():
 
 
 def test_the_other_kind_of_model_is_refused():
-    with pytest.raises(Unsupported, match="has no encoder"):
+    with refused(Unsupported, "LlamaForCausalLM has no encoder: it is a target for `TorchTarget`"):
         TorchSeq2Seq(causal_model("llama"), "llama")
-    with pytest.raises(Unsupported, match="encoder-decoder"):
+    with refused(
+        Unsupported, "BartForConditionalGeneration is an encoder-decoder: it is a target for `TorchSeq2Seq`"
+    ):
         TorchTarget(seq2seq_model("bart"), "bart")
-    with pytest.raises(UsageError, match=r"layers must be in \[1, 2\)"):
+    with refused(UsageError, "layers must be in [1, 2), got 2"):
         seq2seq_target("bart").cut_down(2)

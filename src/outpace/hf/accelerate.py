@@ -62,7 +62,7 @@ def restore(model: Any) -> Any:
     """Returns the model with the `generate` that it came with. Raises UsageError if it was not accelerated."""
     made = getattr(model, ATTRIBUTE, None)
     if made is None:
-        raise UsageError(f"{type(model).__name__} was not accelerated")
+        raise UsageError(f"{type(model).__name__} was not accelerated: there is nothing to restore")
     del model.generate
     delattr(model, ATTRIBUTE)
     if model.config._attn_implementation != made.attention:

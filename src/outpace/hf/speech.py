@@ -34,10 +34,12 @@ def read_wav(path: str | os.PathLike[str]) -> Samples:
             width, channels, rate = sound.getsampwidth(), sound.getnchannels(), sound.getframerate()
             frames = sound.getnframes()
             if not 0 < frames <= SECONDS * rate:
-                raise UsageError(f"{file}: audio must be at most {SECONDS} seconds long, got {frames / rate:.1f}")
+                seconds = frames / rate if rate else 0.0
+                raise UsageError(f"{file}: audio must have up to {SECONDS} seconds, got {seconds:.1f}: cut it")
             data = sound.readframes(frames)
     except (wave.Error, EOFError) as error:
-        raise UsageError(f"{file}: not a PCM WAV file ({error})") from None
+        found = str(error) or "it ends too early"
+        raise UsageError(f"{file} is no PCM WAV file ({found}): convert it to one") from None
     kinds = {1: ("u1", 128.0, 128.0), 2: ("<i2", 0.0, 32768.0), 4: ("<i4", 0.0, 2147483648.0)}
     if width not in kinds:
         raise UsageError(f"{file}: samples must have 8, 16 or 32 bits, got {8 * width}")

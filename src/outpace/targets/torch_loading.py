@@ -74,7 +74,8 @@ def chosen_device(device: str | None) -> torch.device:
     if found.type not in ("cpu", "cuda"):
         raise UsageError(f"device must be cpu, cuda or cuda:N, got {device!r:.40}")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"device {device!r} is not here: {torch.cuda.device_count()} CUDA devices are")
+        here = torch.cuda.device_count()
+        raise UsageError(f"device {device!r} is not here, {here} CUDA devices are: use 'cpu' or none")
     return found
 
 
@@ -92,7 +93,7 @@ def chosen_dtype(dtype: str | None, config: Any) -> torch.dtype:
 def read_config(folder: Path, trust: bool) -> Any:
     """Returns the folder's config. Raises ModelNotFound, or Unsupported where transformers refuses it."""
     if not (folder / "config.json").exists():
-        raise ModelNotFound(f"{folder}: has no config.json")
+        raise ModelNotFound(f"{folder} has no config.json: a model of transformers is a folder with one")
     try:
         with quiet():
             return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust)
