@@ -22,6 +22,9 @@ REST = 8
 FIRST_DRAFTS, FIRST_NODES = 3, 6
 """A request's first drafts are this small at most: nobody knows yet whether its text is like what was counted."""
 
+WORTHWHILE = 1.03
+"""Tokens in the time of a plain pass that a draft model must promise: clocks are not sure of less."""
+
 PROBE = 2
 FIRST_GAP = 16
 LAST_GAP = 256
@@ -144,11 +147,12 @@ class MeasuredController:
         return Budget(most, most, max(0.0, min(1.0, rate * row)), prices, self._chains, second)
 
     def _best(self) -> int:
-        """Returns the draft length with the highest rate."""
+        """Returns the draft length with the highest rate; 0 where none is worth the trouble."""
         if self._rounds < 2:
             return self._first_length
         rates = self._rates()
-        return rates.index(max(rates))
+        best = max(rates)
+        return rates.index(best) if best >= WORTHWHILE else 0
 
     def _rates(self) -> list[float]:
         """Returns [LONGEST + 1] the tokens to be expected in the time of a plain pass, by draft length."""
