@@ -31,7 +31,7 @@ def program() -> str:
 
 @contextmanager
 def llama(file: Path, slots: int, *options: str) -> Iterator[Server]:
-    """Runs llama.cpp's server on two threads, with the context of so many slots."""
+    """Runs llama.cpp's server on two threads. Its slots have caches of their own; ours share one of the same size."""
     port = free_port()
     command = [program(), "--model", str(file), "--port", str(port), "--parallel", str(slots), "--threads", "2"]
     command += ["--ctx-size", str(CONTEXT * slots), *options]
@@ -61,7 +61,7 @@ def outcome(what: str, by_server: dict[str, float], least: float) -> Outcome:
 def embedded() -> Iterator[Outcome]:
     program()
     file = file_of(EMBEDDED)
-    with llama(file, 8) as theirs, ours(EMBEDDED, "--context", str(CONTEXT)) as mine:
+    with llama(file, 8) as theirs, ours(EMBEDDED, "--context", str(8 * CONTEXT)) as mine:
         found = rates({"ours": mine, "llama.cpp": theirs}, 8, TOKENS)
         yield outcome("8 clients, embedded model", found, 3)
 
@@ -73,7 +73,7 @@ def pair() -> Iterator[Outcome]:
         drafts: Sequence[str] = ("--model-draft", str(small), "--spec-type", "draft-simple")
         with ExitStack() as stack:
             servers = {
-                "ours": stack.enter_context(ours(TARGET, "--draft", DRAFT, "--context", str(CONTEXT))),
+                "ours": stack.enter_context(ours(TARGET, "--draft", DRAFT, "--context", str(clients * CONTEXT))),
                 "llama.cpp": stack.enter_context(llama(file, clients)),
                 "llama.cpp with a draft": stack.enter_context(llama(file, clients, *drafts)),
             }
