@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -152,6 +154,14 @@ def test_a_model_whose_drafts_are_scored_wrongly_is_refused(monkeypatch):
         "by 5.6): LlamaForCausalLM cannot verify drafts",
     ):
         TorchTarget(model, "broken")
+
+
+def test_logits_that_are_not_numbers_are_refused():
+    model = copy.deepcopy(causal_model("llama"))
+    with torch.no_grad():
+        model.lm_head.weight.fill_(float("nan"))
+    with refused(Unsupported, "nan: its logits are not numbers in float32; load it in float32"):
+        TorchTarget(model, "nan")
 
 
 def test_attention_without_masks_is_refused():

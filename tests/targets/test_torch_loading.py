@@ -38,6 +38,8 @@ def test_what_is_not_here_is_refused_by_name(folder, tmp_path):
         torch_loading.load_torch(folder, dtype="int3")
     with refused(UsageError, "device must be cpu, cuda or cuda:N, got 'gpu'"):
         torch_loading.load_torch(folder, device="gpu")
+    with refused(UsageError, "device must be cpu, cuda or cuda:N, got 'meta'"):
+        torch_loading.load_torch(folder, device="meta")
     with refused(UsageError, "threads must be in [1, 1024], got 0"):
         torch_loading.load_torch(folder, threads=0)
     with refused(ModelNotFound, f"{tmp_path} has no config.json: a model of transformers is a folder with one"):
@@ -45,6 +47,16 @@ def test_what_is_not_here_is_refused_by_name(folder, tmp_path):
     if not torch.cuda.is_available():
         with refused(UsageError, "device 'cuda:3' is not here, 0 CUDA devices are: use 'cpu' or none"):
             torch_loading.load_torch(folder, device="cuda:3")
+
+
+def test_an_architecture_that_transformers_does_not_know_is_refused_with_its_reason(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "unheard"}')
+    with pytest.raises(Unsupported) as refusal:
+        torch_loading.load_torch(tmp_path)
+    message = str(refusal.value)
+    assert message.startswith(f"{tmp_path}: transformers {transformers.__version__} refuses it: ")
+    assert "`unheard`" in message  # the rest is transformers' own
+    assert "\n" not in message
 
 
 def test_a_file_is_told_how_to_become_a_folder(tiny_llama):

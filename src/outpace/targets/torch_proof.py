@@ -35,7 +35,8 @@ def prove(target: TorchTarget) -> None:
     one_by_one = _sequential(target, prompt, (c, d, a))
     changed = _scored(target, prompt, Draft.chain((b, d, a)))[-1]
     if not np.isfinite(one_by_one).all():
-        raise Unsupported(f"{target.name}: its logits are not numbers in {target.model.dtype}; load it in float32")
+        dtype = str(target.model.dtype).removeprefix("torch.")
+        raise Unsupported(f"{target.name}: its logits are not numbers in {dtype}; load it in float32")
     allowed = TOLERANCE * float(np.abs(changed - one_by_one[-1]).max())
     chain = _scored(target, prompt, Draft.chain((c, d, a)))
     if not _close(chain, one_by_one, allowed):
