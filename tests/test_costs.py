@@ -61,6 +61,16 @@ def test_one_slow_pass_in_company_is_not_believed_and_several_are():
     assert profile.cost(4, 1) / profile.cost(4, 0) > 4
 
 
+def test_one_drafted_row_in_company_is_not_taken_for_none():
+    """Sixteen rows are a tile of the kernels', and the seventeenth begins another."""
+    profile = CostProfile()
+    profile.observe(1, 1.0)
+    for i in range(2 * LATE):
+        profile.observe_shared(16, 16, 4.0 + i / 1000, 0.0)
+        profile.observe_shared(16, 17, 5.6 + i / 1000, 0.0)
+    assert profile.cost(16, 1) / profile.cost(16, 0) >= 1.35
+
+
 def test_what_rows_cost_in_company_does_not_touch_what_they_cost_alone():
     profile = CostProfile()
     profile.observe(1, 1.0)

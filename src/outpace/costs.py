@@ -247,7 +247,7 @@ class CostProfile:
         """Returns what a pass costs in which `load` requests have `drafted` rows each beyond their first."""
         if load == 1:
             return self.score(1 + drafted)
-        return self._shared_curve(load)(round(load * drafted / _bin_rows(load)))
+        return self._shared_curve(load)(_bin(load, load * drafted))
 
     def of_rounds(self, load: int, longest: int) -> RoundCosts:
         """Returns what rounds of `load` requests cost by the length of each one's draft, up to `longest`.
@@ -282,7 +282,7 @@ class CostProfile:
             return
         self._last_shared = score
         self._read()
-        curve, place = self._shared_curve(load), round(max(0, rows - load) / _bin_rows(load))
+        curve, place = self._shared_curve(load), _bin(load, max(0, rows - load))
         self._until_refresh -= 1
         if curve.seen(place) <= SURE or not self._until_refresh:
             self._looked_up.clear()
@@ -365,3 +365,8 @@ class CostProfile:
 def _bin_rows(load: int) -> int:
     """Returns how many rows' difference hardly tells two passes of so many requests apart."""
     return max(1, load // 4)
+
+
+def _bin(load: int, drafted: float) -> int:
+    """Returns the bin of so many drafted rows; 0 is for none: one row more may need another tile of the kernels."""
+    return math.ceil(drafted / _bin_rows(load))
