@@ -143,7 +143,7 @@ class MeasuredController:
         row = (self._costs[typical] - 1) / typical
         rate = max(self._late_tokens / self._late_cost if self._late_cost else 0.0, 1.0)
         prices = tuple([min(1.0, rate * slope) for slope in scores.slopes[:most]])
-        second = self._load * rate / (scores.passes * scores.pass_seconds)
+        second = self._load * rate / scores.plain_seconds
         return Budget(most, most, max(0.0, min(1.0, rate * row)), prices, self._chains, second)
 
     def _best(self) -> int:
@@ -213,8 +213,7 @@ class MeasuredController:
         scores = self._look_up(self._load)
         cost = self._costs[min(drafted, LONGEST)]
         if self._self_limiting and self._rounds:
-            # A prefill is no verdict on drafts.
-            cost += min(drafting / (scores.passes * scores.pass_seconds), SAVINGS)
+            cost += min(drafting / scores.plain_seconds, SAVINGS)  # a prefill is no verdict on drafts
         return cost
 
     def _learn(self, drafted: int, accepted: int, cut: bool) -> None:

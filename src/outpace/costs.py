@@ -170,6 +170,11 @@ class RoundCosts(NamedTuple):
     passes: float
     pass_seconds: float
 
+    @property
+    def plain_seconds(self) -> float:
+        """Of a plain round of that load."""
+        return self.passes * self.pass_seconds
+
 
 class Pass(NamedTuple):
     """A target's pass for one request. opening: the request's first one. drafts: passes with drafts before it."""

@@ -16,7 +16,6 @@ import torch
 ROWS = 8
 """Rows that weights are packed for: passes of drafts have one to sixteen."""
 
-
 ALIKE = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Names of layers that have the same input in every decoder that uses them. One that is called with an input of its
 own is right all the same, at more cost."""
@@ -96,7 +95,6 @@ def pack(model: Any) -> int:
     """Returns how many linear layers of the model were replaced by packed ones; each takes its weight's place.
 
     Those that are ALIKE share one, in decoders without an encoder: across it, keys and values have another input.
-
     Layers of other classes (quantised ones, experts, convolutions) stay as they are. A head that shares the
     embedding's weight gets a copy, since the embedding is read by rows.
     """
