@@ -71,3 +71,45 @@ def test_an_empty_prefix_is_not_kept() -> None:
     empty = prefix()
     assert len(store_of(empty)) == 0
     assert empty.session.closed
+
+
+def test_hidden_states_held_are_counted() -> None:
+    tapped = prefix(1, 2, 3, taps=(0,))
+    store = store_of(tapped, prefix(5, 6), prefix(1, 2, 3, 4, taps=(0,)))
+    assert tapped.session.closed
+    assert store.tapped == 4
+    store.drop_oldest()
+    assert store.tapped == 4
+    store.drop_oldest()
+    assert (store.tapped, len(store)) == (0, 0)
+
+
+def covers(a: Prefix, b: Prefix) -> bool:
+    """Whether whatever can be forked from `b` can be forked from `a`."""
+    return (not b.taps or a.taps == b.taps) and common_length(a.tokens, b.tokens) == len(b.tokens)
+
+
+def test_many_prefixes_are_found_and_kept_as_by_comparing_all_of_them() -> None:
+    rng = np.random.default_rng(0)
+    store, kept = PrefixStore(), []
+    for _ in range(3000):
+        tokens = rng.choice((1, 2, 40_000), rng.integers(1, 9)).tolist()
+        taps = ((), (0,), (1, 2))[rng.integers(3)]
+        fitting = [one for one in kept if not taps or one.taps == taps]
+        longest = max((common_length(one.tokens, np.array(tokens)) for one in fitting), default=0)
+        found, length = store.longest(tokens, taps)
+        assert length == longest
+        if found is not None:
+            assert found in fitting
+            kept.remove(found)
+            kept.append(found)
+        new = prefix(*tokens, taps=taps)
+        store.add(new)
+        if not any(covers(old, new) for old in kept):
+            kept = [*(old for old in kept if not covers(new, old)), new]
+        if len(kept) > 30:
+            store.drop_oldest()
+            kept.pop(0)
+        assert len(store) == len(kept)
+        assert all(not one.session.closed for one in kept)
+        assert store.tapped == sum(len(one.tokens) for one in kept if one.taps)

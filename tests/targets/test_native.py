@@ -121,6 +121,32 @@ def test_prefixes_give_way_when_the_cache_is_full(tiny_llama: Path) -> None:
     session.close()
 
 
+def test_more_prefixes_than_one_context_are_kept_where_there_is_room(tiny_llama: Path) -> None:
+    target = load_native(tiny_llama, context=512)
+    target.hold(2048)
+
+    def reused(seed: int) -> int:
+        opening = target.opening(Prompt(tokens(200, seed=seed)))
+        cached = next(opening)
+        opening.close()
+        return cached
+
+    for seed in range(7):
+        target.open(Prompt(tokens(200, seed=seed)))[0].close()
+    assert [reused(seed) for seed in range(7)] == [199] * 7
+    target.hold(512)
+    target.open(Prompt(tokens(200, seed=8)))[0].close()
+    assert target.model.pages_in_use * 64 <= 512
+
+
+def test_hidden_states_of_prefixes_have_a_bound(tiny_llama: Path) -> None:
+    target = load_native(tiny_llama, context=512)
+    common = tokens(400, seed=0)
+    for seed in range(1, 5):  # whose pages are shared, and whose hidden states are not
+        target.open(Prompt((*common, *tokens(10, seed=seed))), taps=(0,))[0].close()
+    assert target._prefixes.tapped == 409
+
+
 def test_generations_leave_memory_flat(target: NativeTarget) -> None:
     def pages() -> int:
         for seed in range(20):

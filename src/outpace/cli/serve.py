@@ -50,7 +50,7 @@ CacheTokens = Annotated[
         metavar="N",
         rich_help_panel=SERVER,
         show_default="half of the free memory",
-        help="Tokens that open requests may hold together.",
+        help="Tokens that open requests may hold together; what they leave keeps the prompts of ended ones.",
     ),
 ]
 RequestSeconds = Annotated[

@@ -49,7 +49,8 @@ class Cancelled(OutpaceError):
 @dataclass(frozen=True, slots=True)
 class Limits:
     """slots: choices that run at a time. queue: choices that may wait. tokens: that open requests may hold together,
-    prompt and answer, 0 for what half of the free memory has room for; seconds: that one may take."""
+    prompt and answer, 0 for what half of the free memory has room for; in what they leave of it, prompts of ended
+    requests are kept. seconds: that one may take."""
 
     slots: int = 16
     queue: int = 128

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter as clock
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from starlette.concurrency import run_in_threadpool
 
@@ -23,6 +23,17 @@ from outpace.serve.metrics import Metrics
 from outpace.serve.scheduler import Scheduler
 from outpace.serve.schema import ChatRequest, CompletionRequest
 from outpace.serve.settings import Settings
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """A target that keeps prompts of ended requests while there is room."""
+
+    kv_bytes_per_token: int
+
+    def hold(self, cache_tokens: int) -> None:
+        """Sets how many tokens it holds at most, those of open requests included."""
+        ...
 
 
 @dataclass(slots=True)
@@ -41,6 +52,8 @@ class Service:
         limits = settings.limits
         if not limits.tokens:
             limits = replace(limits, tokens=_affordable_tokens(model, limits.slots))
+        for holding in _holding(model):
+            holding.hold(limits.tokens)
         model.check()  # reads the stores that drafts come from, for which the first request would wait
         metrics = Metrics()
         return Service(model, settings, metrics, Scheduler(model, limits, metrics))
@@ -99,11 +112,17 @@ class Service:
         return Running(self.scheduler, openings, clock() + self.settings.limits.seconds, streamed)
 
 
+def _holding(model: Model) -> list[Holding]:
+    """Returns the target, and the draft model, which reads the same prompts."""
+    models: tuple[object, ...] = (model.target, model.draft)
+    return [one for one in models if isinstance(one, Holding)]
+
+
 def _affordable_tokens(model: Model, slots: int) -> int:
-    """Returns how many tokens open requests may hold: what half of the free memory has room for."""
+    """Returns how many tokens may be held: what half of the free memory has room for."""
     context: int = model.target.max_length
     free = available_memory()
-    token_bytes = getattr(model.target, "kv_bytes_per_token", 0)
+    token_bytes = sum(one.kv_bytes_per_token for one in _holding(model))
     if not free or not token_bytes:
         return slots * context
     return int(max(context, min(slots * context, free // 2 // token_bytes)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,54 +26,107 @@ class Prefix:
 
 
 class PrefixStore:
-    """The prefixes, least recently used first. Committed tokens only: what was drafted and refused never enters."""
+    """The prefixes, least recently used first. Committed tokens only: what was drafted and refused never enters.
+
+    Those with the same taps are in the order of their tokens, where whatever shares the most with a prompt stands
+    beside it: a look costs the same with ten of them and with a thousand. None begins with all of another.
+    """
 
     def __init__(self) -> None:
-        self._prefixes: list[Prefix] = []
+        self._by_use: dict[Prefix, None] = {}
+        self._by_taps: dict[tuple[int, ...], _Sorted] = {}
+        self.tapped = 0
+        """Positions of hidden states held."""
 
     def __len__(self) -> int:
-        return len(self._prefixes)
+        return len(self._by_use)
 
     @property
     def tokens(self) -> int:
         """Tokens held, those that prefixes share counted for each."""
-        return sum(len(prefix.tokens) for prefix in self._prefixes)
+        return sum(len(prefix.tokens) for prefix in self._by_use)
 
     def longest(self, ids: Sequence[int], taps: tuple[int, ...]) -> tuple[Prefix | None, int]:
         """Returns the prefix that shares the most first tokens with `ids`, and how many; it becomes the latest used.
 
         With `taps`, only one whose hidden states of those layers are there.
         """
-        wanted = np.asarray(ids, np.int64)
+        wanted = np.asarray(ids, np.int32)
+        key = _key(wanted)
         best: Prefix | None = None
         length = 0
-        for prefix in self._prefixes:
-            if taps and prefix.taps != taps:
+        for has, prefixes in self._by_taps.items():
+            if taps and has != taps:
                 continue
-            common = common_length(prefix.tokens, wanted)
-            if common > length:
-                best, length = prefix, common
+            for prefix in prefixes.beside(key):
+                common = common_length(prefix.tokens, wanted)
+                if common > length:
+                    best, length = prefix, common
         if best is not None:
-            self._prefixes.remove(best)
-            self._prefixes.append(best)
+            self._by_use[best] = self._by_use.pop(best)
         return best, length
 
     def add(self, new: Prefix) -> None:
         """Keeps a prefix, unless one that is there covers it; drops those that it covers."""
-        if len(new.tokens) == 0 or any(_covers(old, new) for old in self._prefixes):
+        key = _key(new.tokens)
+        serving = [prefixes for taps, prefixes in self._by_taps.items() if not new.taps or taps == new.taps]
+        if not key or any(prefixes.extends(key) for prefixes in serving):
             new.session.close()
             return
-        for old in [old for old in self._prefixes if _covers(new, old)]:
-            self._drop(old)
-        self._prefixes.append(new)
+        for prefixes in [prefixes for taps, prefixes in self._by_taps.items() if not taps or taps == new.taps]:
+            covered = prefixes.beginning(key)
+            if covered is not None:
+                self._drop(covered)
+        self._by_taps.setdefault(new.taps, _Sorted()).insert(key, new)
+        self._by_use[new] = None
+        self.tapped += len(new.tokens) if new.taps else 0
 
     def drop_oldest(self) -> None:
         """Gives back the one that was used least recently."""
-        self._drop(self._prefixes[0])
+        self._drop(next(iter(self._by_use)))
 
     def _drop(self, prefix: Prefix) -> None:
-        self._prefixes.remove(prefix)
+        del self._by_use[prefix]
+        self._by_taps[prefix.taps].remove(_key(prefix.tokens))
+        self.tapped -= len(prefix.tokens) if prefix.taps else 0
         prefix.session.close()
+
+
+class _Sorted:
+    """Prefixes in the order of their keys, of which none is the beginning of another."""
+
+    def __init__(self) -> None:
+        self._keys: list[bytes] = []
+        self._prefixes: list[Prefix] = []
+
+    def beside(self, key: bytes) -> Iterator[Prefix]:
+        """Yields the neighbours of where `key` would stand."""
+        at = bisect_left(self._keys, key)
+        yield from self._prefixes[max(0, at - 1) : at + 1]
+
+    def extends(self, key: bytes) -> bool:
+        """Whether one begins with all of `key`."""
+        at = bisect_left(self._keys, key)
+        return at < len(self._keys) and self._keys[at].startswith(key)
+
+    def beginning(self, key: bytes) -> Prefix | None:
+        """Returns the one that `key` begins with all of: what stands between the two would begin with it as well."""
+        at = bisect_right(self._keys, key) - 1
+        return self._prefixes[at] if at >= 0 and key.startswith(self._keys[at]) else None
+
+    def insert(self, key: bytes, prefix: Prefix) -> None:
+        at = bisect_left(self._keys, key)
+        self._keys.insert(at, key)
+        self._prefixes.insert(at, prefix)
+
+    def remove(self, key: bytes) -> None:
+        at = bisect_left(self._keys, key)
+        del self._keys[at], self._prefixes[at]
+
+
+def _key(tokens: Ids) -> bytes:
+    """Returns bytes that sort as the tokens do."""
+    return tokens.astype(">i4").tobytes()
 
 
 def common_length(a: NDArray[np.integer], b: NDArray[np.integer]) -> int:
@@ -80,8 +134,3 @@ def common_length(a: NDArray[np.integer], b: NDArray[np.integer]) -> int:
     n = min(len(a), len(b))
     different = a[:n] != b[:n]
     return int(different.argmax()) if different.any() else n
-
-
-def _covers(a: Prefix, b: Prefix) -> bool:
-    """Whether whatever can be forked from `b` can be forked from `a`."""
-    return (not b.taps or a.taps == b.taps) and common_length(a.tokens, b.tokens) == len(b.tokens)

@@ -88,8 +88,7 @@ class Reductions:
 class NativeTarget:
     """A model on the C++ engine; a Target. `load_native` makes one.
 
-    cache_tokens: positions of keys and values to hold at most, those of open sessions included, before prefixes of
-    closed requests are given up; by default one full context. exit_layer: after how many layers an early exit is,
+    cache_tokens: see `hold`; by default one full context. exit_layer: after how many layers an early exit is,
     by default a quarter of them. reductions: None where no file is known.
     """
 
@@ -121,11 +120,18 @@ class NativeTarget:
         self.kv_bytes_per_token = model.page_bytes // _native.page_positions
         self._prefixes = PrefixStore()
         self._storing = threading.Lock()  # held by whoever reads or changes the prefixes
-        self._page_limit = -(-(cache_tokens or model.context) // _native.page_positions)
+        self.hold(cache_tokens or model.context)
         self.exit_layer = max(1, config.layers // 4) if exit_layer is None else exit_layer
         self._reductions = reductions
         self._first_layers: NativeTarget | None = None
         self._packed: NativeTarget | None = None
+
+    def hold(self, cache_tokens: int) -> None:
+        """Sets how many positions are held at most before prefixes of closed requests are given up.
+
+        Keys and values of open sessions count; of hidden states, which prefixes do not share, as many are held again.
+        """
+        self._page_limit = -(-cache_tokens // _native.page_positions)
 
     def early_exit(self) -> NativeTarget:
         """Returns the first `exit_layer` layers with the target's own norm and output matrix, sharing its weights."""
@@ -298,7 +304,10 @@ class NativeTarget:
 
     def _make_room(self, pages: int = 0) -> None:
         """Gives up prefixes until `pages` more fit; open sessions are never touched. The caller holds the lock."""
-        while len(self._prefixes) and self.model.pages_in_use + pages > self._page_limit:
+        tapped = self._page_limit * _native.page_positions
+        while len(self._prefixes) and (
+            self.model.pages_in_use + pages > self._page_limit or self._prefixes.tapped > tapped
+        ):
             self._prefixes.drop_oldest()
 
 
