@@ -3,7 +3,8 @@
     python -m serving.clients < work.json > answers.json
 
 work: {"host", "port", "clients", "bodies": [..], "stream"}: the clients take the bodies in turn until none is left.
-answers: {"seconds", "answers": [{"text", "tokens", "first", "seconds", "speed_up"} in the order of the bodies]}.
+answers: {"seconds", "answers": [{"text", "tokens", "prompt", "cached", "first", "seconds", "speed_up"}]}, in the
+order of the bodies; prompt, cached: tokens of the prompt, and those that were not read anew.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ def _said(answer: dict[str, Any]) -> dict[str, Any]:
     return {
         "text": answer["choices"][0]["message"]["content"],
         "tokens": answer["usage"]["completion_tokens"],
+        "prompt": answer["usage"]["prompt_tokens"],
+        "cached": (answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0),
         "speed_up": (answer.get("speculation") or {}).get("speed_up"),
     }
 
