@@ -169,8 +169,9 @@ def test_costs_outlive_the_request_and_nothing_else_does():
 def test_a_fixed_controller_does_as_told():
     assert FixedController(5).budget(1) == Budget.chain(5)
     assert FixedController(0).budget(3) == Budget.chain(0)
-    with pytest.raises(UsageError, match="draft_length must be at least 0"):
-        FixedController(-1)
+    for length in (-1, 129, 10**9):
+        with pytest.raises(UsageError, match=rf"draft_length must be in \[0, 128\].*, got {length}"):
+            FixedController(length)
 
 
 def test_a_rejection_says_nothing_of_the_positions_after_it():

@@ -10,6 +10,9 @@ from outpace.types import PLAIN, Budget, Step
 LONGEST = 15
 """Tokens in a draft at most: the target's kernels are laid out for up to 16 rows."""
 
+LONGEST_FIXED = 128
+"""Tokens in a draft of a fixed length at most: each is a row of logits, as long as the vocabulary."""
+
 ALLOWANCE = 0.005
 """Share of plain decoding's time that drafts may lose."""
 
@@ -35,8 +38,8 @@ class FixedController:
     """The same budget every round. chains: drafts may not be trees."""
 
     def __init__(self, draft_length: int, *, chains: bool = False) -> None:
-        if draft_length < 0:
-            raise UsageError(f"draft_length must be at least 0 (0 = plain decoding), got {draft_length}")
+        if not 0 <= draft_length <= LONGEST_FIXED:
+            raise UsageError(f"draft_length must be in [0, {LONGEST_FIXED}] (0 = plain decoding), got {draft_length}")
         self._budget = Budget(draft_length, draft_length, chains=chains)
 
     def budget(self, load: int) -> Budget:

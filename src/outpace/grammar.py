@@ -41,6 +41,7 @@ class Regex:
         if not isinstance(self.pattern, str) or not 0 < len(self.pattern) <= MAX_REGEX:
             size = len(self.pattern) if isinstance(self.pattern, str) else type(self.pattern).__name__
             raise UsageError(f"a regex must have 1 to {MAX_REGEX} characters, got {size}")
+        _check_unicode(self.pattern, "regex")
         check_repeats(self.pattern, "regex")
 
 
@@ -62,6 +63,9 @@ class JsonSchema:
                 raise UsageError(f"a JSON schema may nest {MAX_DEPTH} deep, got more at {place[:80]}")
             if counted > MAX_VALUES:
                 raise UsageError(f"a JSON schema may hold {MAX_VALUES} values, got more")
+            for text in (place, value):
+                if isinstance(text, str):
+                    _check_unicode(text, "JSON schema")
             if place.endswith("/pattern") and isinstance(value, str):
                 check_repeats(value, f"pattern at {place}")
         if len(self.text) > MAX_SCHEMA:
@@ -130,6 +134,13 @@ def check_repeats(pattern: str, what: str) -> None:
                 raise UsageError(
                     f"the repetitions of a {what} may multiply to {MAX_REPEATS}, got {inner[-1]} at {text!r:.40}"
                 )
+
+
+def _check_unicode(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the {what} is not Unicode: half of a surrogate pair at character {error.start}") from None
 
 
 def _one_line(text: object) -> str:

@@ -43,13 +43,14 @@ class Opening:
         self.options = options
         self.reused = 0
         self._begin = begin
+        self._longest: int = target.max_length
         self._slices = _slices(target, Prompt(ids), plan.drafter.taps)
         self._begun = False
 
     @property
     def room(self) -> int:
-        """Tokens that the request may come to hold, prompt and answer together."""
-        return len(self.ids) + self.options.max_tokens
+        """Tokens that the request may come to hold, prompt and answer together: no more than the context."""
+        return min(len(self.ids) + self.options.max_tokens, self._longest)
 
     def step(self) -> Generation | None:
         """Prefills one slice; returns the generation when the whole prompt is cached. Raises as `Target.open`."""

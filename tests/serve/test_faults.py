@@ -172,3 +172,25 @@ def test_after_sigkill_it_starts_again_on_the_same_port_and_answers_the_same(emb
         again.kill()
         again.wait()
         again.stderr.close()
+
+
+def test_a_fault_of_ours_is_500_in_the_same_shape(embedded, monkeypatch):
+    def broken(*_, **__):
+        raise ArithmeticError("a secret of the prompt")
+
+    monkeypatch.setattr(embedded.text, "render_chat", broken)
+    with OnThread(embedded, Settings(names=(NAME,))) as running:
+        answer = running.post(**BODY)
+        assert answer.status_code == 500
+        assert answer.json()["error"]["message"] == "the server failed (ArithmeticError)"
+        monkeypatch.undo()
+        assert running.post(**BODY).status_code == 200
+
+
+def test_a_client_that_vanishes_within_its_body_is_no_fault(served, caplog):
+    with socket.create_connection(served.url.removeprefix("http://").split(":")) as connection:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        time.sleep(0.2)
+    time.sleep(0.2)
+    assert served.post(**BODY).status_code == 200
+    assert not [record for record in caplog.records if record.exc_info]

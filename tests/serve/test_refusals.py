@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import socket
+
 import httpx
 import pytest
 
@@ -87,6 +90,55 @@ def test_a_malformed_body_is_400(served, body):
 def test_a_huge_body_is_413(served):
     answer = httpx.post(served.url + "/v1/chat/completions", content=b" " * (9 << 20))
     assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("size", [b"Content-Length: 20971520", b"Transfer-Encoding: chunked"])
+def test_a_client_that_writes_all_of_a_huge_body_first_hears_why_it_is_refused(served, size):
+    with socket.create_connection(served.url.removeprefix("http://").split(":"), timeout=30) as connection:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" + size + b"\r\n\r\n")
+        for _ in range(20):
+            part = b" " * (1 << 20)
+            connection.sendall(part if b"Length" in size else b"%x\r\n%s\r\n" % (len(part), part))
+        if b"Length" not in size:
+            connection.sendall(b"0\r\n\r\n")
+        assert connection.recv(64).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"type": "regex", "pattern": "\ud800"},
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["\udc00"]}}},
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": {"\udc00": {}}}}},
+    ],
+)
+def test_a_grammar_that_is_not_unicode_is_400(served, wanted):
+    pytest.importorskip("llguidance", reason="the extra 'structured' is not installed")
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "x"}],
+        "max_tokens": 4,
+        "response_format": wanted,
+    }
+    answer = httpx.post(served.url + "/v1/chat/completions", content=json.dumps(body))
+    assert answer.status_code == 400
+    assert "is not Unicode: half of a surrogate pair" in answer.json()["error"]["message"]
+
+
+def test_more_prompts_than_there_is_ever_room_for_are_400(served):
+    answer = served.post("/v1/completions", model=MODEL, prompt=["a"] * 73, max_tokens=1)
+    assert answer.status_code == 400
+    assert "at most 72, what this server runs and queues, got 73" in answer.json()["error"]["message"]
+    answer = served.post("/v1/completions", model=MODEL, prompt=["a"] * 25, n=3, max_tokens=1)
+    assert answer.status_code == 400
+    assert "got 75" in answer.json()["error"]["message"]
+
+
+def test_a_fixed_draft_has_a_bound(served):
+    messages = [{"role": "user", "content": "x"}]
+    answer = served.post(model=MODEL, messages=messages, max_tokens=4, speculation={"draft_length": 10**9})
+    assert answer.status_code == 400
+    assert "draft_length must be in [0, 128]" in answer.json()["error"]["message"]
 
 
 def test_an_unknown_path_is_404_in_the_same_shape(served):

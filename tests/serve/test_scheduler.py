@@ -14,6 +14,7 @@ pytest.importorskip("prometheus_client", reason="the extra 'serve' is not instal
 
 from fakes import FakeDrafter, TableTarget, raising
 from outpace.api import Model
+from outpace.errors import UsageError
 from outpace.native.gguf import open_gguf
 from outpace.serve import log
 from outpace.serve.job import CHUNK, DONE, FAILED, PROMPT_READ, Job
@@ -170,6 +171,23 @@ def test_requests_hold_no_more_tokens_than_the_limit(model):
     one.submit([made for made, _ in pairs])
     finished(one, *(heard for _, heard in pairs))
     assert max(count for kind, count in model.target.order if kind == "pass") == 1
+
+
+def test_one_that_asks_for_more_tokens_than_the_context_holds_up_nobody(model):
+    one = scheduler(model, tokens=2 * model.target.max_length)
+    running, _ = job(model, max_tokens=200)
+    greedy, _ = job(model, "abc", max_tokens=10**9)
+    assert greedy.opening.room == model.target.max_length
+    short, heard = job(model)
+    one.submit([running, greedy, short])
+    turns(one, 20)
+    assert len(one._running) + len(one._opening) + bool(heard.result) == 3
+
+
+def test_more_choices_than_run_and_wait_are_never_taken(model):
+    one = scheduler(model, slots=1, queue=2)
+    with pytest.raises(UsageError, match="at most 3, what this server runs and queues, got 4"):
+        one.submit([job(model)[0] for _ in range(4)])
 
 
 @pytest.mark.parametrize("started", [0, 1, 3])

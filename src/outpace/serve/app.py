@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from outpace.errors import OutpaceError
 from outpace.serve.errors import ApiError, ErrorBody, as_api_error
@@ -65,6 +66,10 @@ def add_errors(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
     @app.exception_handler(OutpaceError)
     async def refused(_: Request, error: Exception) -> JSONResponse:
+        return _error_response(as_api_error(error))
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> JSONResponse:
         return _error_response(as_api_error(error))
 
     @app.exception_handler(HTTPException)
@@ -159,7 +164,10 @@ def _add_completions(app: FastAPI, service: Service) -> None:
 
 
 async def _json(request: Request) -> dict[str, Any]:
-    body = await request.body()
+    try:
+        body = await request.body()
+    except ClientDisconnect:  # nobody hears this, and nobody is to be told of a fault
+        raise ApiError(400, "the client went away before its body had come") from None
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:

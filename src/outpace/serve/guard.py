@@ -14,6 +14,9 @@ OPEN_PATHS = ("/health", "/ready", "/", "/plan")
 OPEN_FOLDER = "/web/"
 """What needs no key: the page asks for it."""
 
+DRAINED = 8
+"""Times the limit of a body that are read of one that is too large, so that its client hears of it."""
+
 
 class Guard:
     """Lets a request through, or answers it with OpenAI's error object."""
@@ -30,6 +33,8 @@ class Guard:
         headers = dict(scope["headers"])
         refusal = self._refusal(scope["path"], headers)
         if refusal is not None:
+            if refusal.status == 413 and b"expect" not in headers:
+                await self._drain(receive)
             await _answer(refusal, send)
             return
         try:
@@ -47,6 +52,15 @@ class Guard:
         length = headers.get(b"content-length", b"0")
         return self._too_large() if length.isdigit() and int(length[:20]) > self._most else None
 
+    async def _drain(self, receive: Receive) -> None:
+        """Drops what still comes of a body, up to some times the limit: a client that writes hears no answer."""
+        dropped = 0
+        while dropped <= DRAINED * self._most:
+            message = await receive()
+            dropped += len(message.get("body", b""))
+            if not message.get("more_body"):
+                return
+
     def _too_large(self) -> ApiError:
         return ApiError(
             413, f"the body is larger than {self._most} bytes, this server's limit", code="body_too_large"
@@ -61,6 +75,8 @@ class Guard:
             if message["type"] == "http.request":
                 seen += len(message.get("body", b""))
                 if seen > self._most:
+                    if message.get("more_body"):
+                        await self._drain(receive)
                     raise self._too_large()
             return message
 

@@ -15,7 +15,7 @@ from time import perf_counter as clock
 
 from outpace.api import Model
 from outpace.decode import propose
-from outpace.errors import OutpaceError
+from outpace.errors import OutpaceError, UsageError
 from outpace.generation import Generation
 from outpace.serve.job import CHUNK, DONE, FAILED, PROMPT_READ, Event, Figures, Job
 from outpace.serve.log import LOGGER, ended
@@ -57,6 +57,14 @@ class Limits:
     tokens: int = 0
     seconds: float = 600.0
 
+    def check_count(self, choices: int) -> None:
+        """Raises UsageError for more choices in one request than run and wait together."""
+        most = self.slots + self.queue
+        if choices > most:
+            raise UsageError(
+                f"prompts times n must be at most {most}, what this server runs and queues, got {choices}"
+            )
+
 
 class Scheduler:
     """Runs jobs on a thread of its own. `submit`, `cancel` and `stop` may be called from any thread."""
@@ -91,7 +99,11 @@ class Scheduler:
         return len(self._arrived) + len(self._waiting) + len(self._opening) + len(self._running)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Takes all of them, or none. Raises Busy when they do not fit in the queue, ShuttingDown."""
+        """Takes all of them, or none. Raises Busy when they do not fit in the queue, ShuttingDown.
+
+        Raises UsageError for more than the queue ever has room for.
+        """
+        self.limits.check_count(len(jobs))
         with self._wake:
             if self._stopping or self.fault:
                 raise ShuttingDown("the server is shutting down")

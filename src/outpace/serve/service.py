@@ -92,7 +92,9 @@ class Service:
     async def open_text(self, request: CompletionRequest) -> list[Opening]:
         """Returns the choices of a text completion, prompt by prompt."""
         found: list[Opening] = []
-        for prompt in request.prompts():
+        prompts = request.prompts()
+        self.scheduler.limits.check_count(len(prompts))  # before any of them is tokenised
+        for prompt in prompts:
             given: dict[str, Any] = {"prompt": prompt, "raw": True} if isinstance(prompt, str) else {"ids": prompt}
             found += await run_in_threadpool(self._choices, given, request.options())
         return found
@@ -108,7 +110,7 @@ class Service:
         return [first, *others]
 
     def run(self, openings: Sequence[Opening], streamed: bool) -> Running:
-        """Hands the choices to the scheduler. Raises Busy or ShuttingDown."""
+        """Hands the choices to the scheduler. Raises UsageError for too many of them, Busy or ShuttingDown."""
         return Running(self.scheduler, openings, clock() + self.settings.limits.seconds, streamed)
 
 
