@@ -104,6 +104,14 @@ def test_a_client_that_writes_all_of_a_huge_body_first_hears_why_it_is_refused(s
         assert connection.recv(64).startswith(b"HTTP/1.1 413")
 
 
+@pytest.mark.parametrize("head", [b"Content-Length: 99999999999999999999", b"Expect: 100-continue"])
+def test_a_huge_body_that_need_not_come_is_refused_at_once(served, head):
+    with socket.create_connection(served.url.removeprefix("http://").split(":"), timeout=30) as connection:
+        length = b"" if b"Length" in head else b"Content-Length: 20971520\r\n"
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" + length + head + b"\r\n\r\n")
+        assert connection.recv(64).startswith(b"HTTP/1.1 413")
+
+
 @pytest.mark.parametrize(
     "wanted",
     [

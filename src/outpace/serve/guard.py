@@ -15,7 +15,8 @@ OPEN_FOLDER = "/web/"
 """What needs no key: the page asks for it."""
 
 DRAINED = 8
-"""Times the limit of a body that are read of one that is too large, so that its client hears of it."""
+"""Times the limit of a body that are read of one that is too large, so that its client hears of it; a larger one is
+answered at once."""
 
 
 class Guard:
@@ -33,7 +34,7 @@ class Guard:
         headers = dict(scope["headers"])
         refusal = self._refusal(scope["path"], headers)
         if refusal is not None:
-            if refusal.status == 413 and b"expect" not in headers:
+            if refusal.status == 413 and b"expect" not in headers and _length(headers) <= DRAINED * self._most:
                 await self._drain(receive)
             await _answer(refusal, send)
             return
@@ -49,8 +50,7 @@ class Guard:
                 return ApiError(
                     401, "the API key is missing or wrong", kind="authentication_error", code="invalid_api_key"
                 )
-        length = headers.get(b"content-length", b"0")
-        return self._too_large() if length.isdigit() and int(length[:20]) > self._most else None
+        return self._too_large() if _length(headers) > self._most else None
 
     async def _drain(self, receive: Receive) -> None:
         """Drops what still comes of a body, up to some times the limit: a client that writes hears no answer."""
@@ -81,6 +81,12 @@ class Guard:
             return message
 
         return counted
+
+
+def _length(headers: dict[bytes, bytes]) -> int:
+    """Returns the stated length of a body, 0 where none is."""
+    length = headers.get(b"content-length", b"0")
+    return int(length[:20]) if length.isdigit() else 0
 
 
 async def _answer(error: ApiError, send: Send) -> None:
