@@ -24,8 +24,8 @@ WARM = 500
 """Requests before memory is looked at: pools and caches fill first."""
 
 MIXED_WARM = 1500
-"""The same for the mixed load, whose passes and prompts have many sizes: the heap, and the pages of one context and
-what is open, reach their bound after about 1000 answers."""
+"""The same for the mixed load, whose passes and prompts have many sizes: the heap, and the pages of what is open and
+of what is kept, reach their bound after about 1000 answers."""
 
 POOL = 48
 """Distinct requests of the mixed load; each answer is compared with its run alone."""

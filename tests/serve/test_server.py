@@ -51,6 +51,23 @@ def test_a_client_that_vanishes_frees_its_slot(served, stream):
     assert settle(served.service, 3), "the request still ran three seconds after its client had gone"
 
 
+def test_prompts_that_come_again_are_kept_while_there_is_room(embedded):
+    def cached(running):
+        found = []
+        for i in range(4):
+            messages = [{"role": "user", "content": f"{i} " + "word " * 500}]
+            usage = running.post(model="smollm2-135m", messages=messages, max_tokens=2).json()["usage"]
+            found.append(usage["prompt_tokens_details"]["cached_tokens"] / usage["prompt_tokens"])
+        return found
+
+    embedded.forget_prefixes()
+    for tokens, least, most in ((8192, 0.99, 1.0), (1024, 0.0, 0.1)):
+        settings = Settings(names=("smollm2-135m",), limits=Limits(slots=1, tokens=tokens))
+        with OnThread(embedded, settings) as running:
+            cached(running)
+            assert all(least <= share <= most for share in cached(running))
+
+
 def test_a_full_queue_is_429_with_a_time_to_retry(embedded):
     settings = Settings(names=("smollm2-135m",), limits=Limits(slots=1, queue=0))
     with OnThread(embedded, settings) as running, httpx.Client(timeout=60) as client:
