@@ -135,7 +135,7 @@ def test_all_mistakes_are_named_in_one_message(fake):
     ("options", "message"),
     [
         ({"top_p": 1.3}, r"top_p must be in \(0, 1\], got 1.3"),
-        ({"draft_length": -1}, "draft_length must be at least 0"),
+        ({"draft_length": -1}, r"draft_length must be in \[0, 128\]"),
         ({"max_tokens": -3}, "max_tokens must be at least 1, got -3"),
         ({"stop": [""]}, "stop strings must be"),
         ({"raw": True, "system": "be brief"}, "raw"),
