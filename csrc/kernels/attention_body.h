@@ -11,6 +11,7 @@
 
 #include <array>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "attention.h"
@@ -22,6 +23,15 @@ namespace {
 inline int smaller(int a, int b) { return a < b ? a : b; }
 
 [[gnu::always_inline]] inline void fetch(const uint16_t* line) { __builtin_prefetch(line, 0, 3); }
+
+// f(0) .. f(count - 1), the index a constant: an array that is only ever indexed so lies in registers, whereas loops, which
+// compilers unroll later, leave it in memory around them.
+template <int count, class F>
+[[gnu::always_inline]] inline void unrolled(F f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    (f(std::integral_constant<int, i>()), ...);
+  }(std::make_integer_sequence<int, count>());
+}
 
 // Rows of f16 that are read now, and those that are read next, which are fetched meanwhile: a block's keys, its
 // values, the next block's keys, and so on. Without that one row reads memory at a third of its rate.
@@ -75,18 +85,18 @@ struct Attention {
 
   // sums[t][v] += factors[t][k] * row k, for k in order.
   template <int T, int N>
-  static void multiply_rows(const float* const (&factors)[T], Stream rows, ptrdiff_t stride, int count,
-                            V (&sums)[T][N]) {
+  [[gnu::always_inline]] static void multiply_rows(const float* const (&factors)[T], Stream rows, ptrdiff_t stride,
+                                                   int count, V (&sums)[T][N]) {
     for (int k = 0; k < count; ++k, rows = rows.from(stride)) {
       V row[N];
-      for (int v = 0; v < N; ++v) {
+      unrolled<N>([&](auto v) __attribute__((always_inline)) {
         row[v] = V::load(rows.now + 16 * v);
         if (v % 2 == 0) fetch(rows.next + 16 * v);
-      }
-      for (int t = 0; t < T; ++t) {
+      });
+      unrolled<T>([&](auto t) __attribute__((always_inline)) {
         const V factor(factors[t][k]);
-        for (int v = 0; v < N; ++v) sums[t][v] = fused(factor, row[v], sums[t][v]);
-      }
+        unrolled<N>([&](auto v) __attribute__((always_inline)) { sums[t][v] = fused(factor, row[v], sums[t][v]); });
+      });
     }
   }
 
@@ -95,14 +105,15 @@ struct Attention {
   static void score(Tile& queries, Stream keys, int head_dim, int first) {
     const float* factors[T];
     V sums[T][N];
-    for (int t = 0; t < T; ++t) {
+    unrolled<T>([&](auto t) __attribute__((always_inline)) {
       factors[t] = queries.queries[t]->scaled;
-      for (int v = 0; v < N; ++v) sums[t][v] = V(0.0f);
-    }
+      unrolled<N>([&](auto v) __attribute__((always_inline)) { sums[t][v] = V(0.0f); });
+    });
     multiply_rows<T, N>(factors, keys.from(first), kPagePositions, head_dim, sums);
-    for (int t = 0; t < T; ++t) {
-      for (int v = 0; v < N; ++v) store(queries.weights[t] + first + 16 * v, sums[t][v]);
-    }
+    unrolled<T>([&](auto t) __attribute__((always_inline)) {
+      float* const scores = queries.weights[t] + first;
+      unrolled<N>([&](auto v) __attribute__((always_inline)) { store(scores + 16 * v, sums[t][v]); });
+    });
   }
 
   // out += weight * value over the area's positions, 16 N channels; position 0 first corrects what is there.
@@ -110,18 +121,18 @@ struct Attention {
   static void accumulate(const Tile& queries, Stream values, int head_dim, Area area) {
     const float* factors[T];
     V sums[T][N];
-    for (int t = 0; t < T; ++t) {
-      const float* out = queries.queries[area.first + t]->out + area.channel;
+    unrolled<T>([&](auto t) __attribute__((always_inline)) {
+      const float* const out = queries.queries[area.first + t]->out + area.channel;
       const V correction(area.begin == 0 ? queries.corrections[area.first + t] : 1.0f);
       factors[t] = queries.weights[area.first + t] + area.begin;
-      for (int v = 0; v < N; ++v) sums[t][v] = V::load(out + 16 * v) * correction;
-    }
+      unrolled<N>([&](auto v) __attribute__((always_inline)) { sums[t][v] = V::load(out + 16 * v) * correction; });
+    });
     const Stream rows = values.from(static_cast<ptrdiff_t>(area.begin) * head_dim + area.channel);
     multiply_rows<T, N>(factors, rows, head_dim, area.end - area.begin, sums);
-    for (int t = 0; t < T; ++t) {
-      float* out = queries.queries[area.first + t]->out + area.channel;
-      for (int v = 0; v < N; ++v) store(out + 16 * v, sums[t][v]);
-    }
+    unrolled<T>([&](auto t) __attribute__((always_inline)) {
+      float* const out = queries.queries[area.first + t]->out + area.channel;
+      unrolled<N>([&](auto v) __attribute__((always_inline)) { store(out + 16 * v, sums[t][v]); });
+    });
   }
 
   using Score = void (*)(Tile&, Stream, int head_dim, int first);
