@@ -24,8 +24,8 @@ inline int smaller(int a, int b) { return a < b ? a : b; }
 
 [[gnu::always_inline]] inline void fetch(const uint16_t* line) { __builtin_prefetch(line, 0, 3); }
 
-// f(0) .. f(count - 1), the index a constant: an array that is only ever indexed so lies in registers, whereas loops, which
-// compilers unroll later, leave it in memory around them.
+// f(0) .. f(count - 1), the index a constant: an array that is only ever indexed so lies in registers, whereas loops,
+// which compilers unroll later, leave it in memory around them.
 template <int count, class F>
 [[gnu::always_inline]] inline void unrolled(F f) {
   [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
