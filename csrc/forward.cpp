@@ -88,6 +88,7 @@ void ForwardPass::plan(const std::vector<Session*>& sessions, int first) {
     }
     row += session->staged();
   }
+  lends_ = worth_lending();
 }
 
 void ForwardPass::begin(int rows) {

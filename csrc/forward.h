@@ -31,6 +31,8 @@ class ForwardPass {
     int session_row;  // the first one, among the session's staged rows
     int row;          // the first one, in this block
     int rows;
+    Task first(int n) const { return {session, session_row, row, n}; }
+    Task after(int n) const { return {session, session_row + n, row + n, rows - n}; }
   };
   // Where the heads of a thread are: of row m, head h at m * stride + h * head_dim.
   struct Projections {
@@ -65,7 +67,8 @@ class ForwardPass {
   void attention(const LayerWeights& layer, int index, int thread);
   void rotate_queries(const LayerWeights& weights, int layer, const Task& task, Range heads, int thread);
   void store(const LayerWeights& weights, int layer, const Task& task, int kv_head, int thread);
-  void attend(int layer, const Task& task, Range heads, int thread);
+  void attend(int layer, const Task& task, Range heads, int owner, int thread);
+  bool worth_lending() const;
   void gather(int layer, const Task& task, int kv_head, Own& own, AttentionTask& call);
   Products own_product(int thread, const uint8_t* next) const;
   void multiply_own(const Matrix& w, const Activations& x, int thread, const uint8_t* next);
@@ -99,6 +102,7 @@ class ForwardPass {
   int rows_ = 0;
   bool once_ = false;  // Products::once
   std::vector<Task> tasks_;
+  bool lends_ = false;  // HeadShares::lent
   const std::vector<int>* taps_ = nullptr;
   const float* inputs_ = nullptr;  // of this block's first row; null: the tokens' embeddings
   float* hidden_ = nullptr;  // of this block's first row

@@ -58,7 +58,9 @@ void ForwardPass::attention(const LayerWeights& layer, int index, int thread) {
     for (const Task& task : tasks_) {
       for (Range part = share.heads; part.begin < share.heads.end; part.begin = part.end) {
         part.end = std::min(share.heads.end, (part.begin / group + 1) * group);
-        if ((part.end - part.begin == group) == whole) attend(index, task, part, thread);
+        if ((part.end - part.begin == group) != whole) continue;
+        const bool lends = lends_ && part.begin == heads_.lent.begin;
+        attend(index, lends ? task.after(heads_.lent_rows(task.rows)) : task, part, thread, thread);
       }
     }
   };
@@ -67,6 +69,19 @@ void ForwardPass::attention(const LayerWeights& layer, int index, int thread) {
   attend_groups(true);
   if (!heads_.own_keys) pool_.wait(thread);
   attend_groups(false);
+  if (!lends_) return;
+  if (thread == 0)
+    for (const Task& task : tasks_) attend(index, task.first(heads_.lent_rows(task.rows)), heads_.lent, 1, thread);
+  pool_.barrier(thread);
+}
+
+// Whether evening out the threads' heads gains more than another exchange between the cores costs.
+bool ForwardPass::worth_lending() const {
+  constexpr double kWorth = 1.25e5;  // queries times positions times dimension: two microseconds or three
+  double lent = 0.0;
+  for (const Task& task : tasks_)
+    lent += double(heads_.lent_rows(task.rows)) * task.session->position(task.session_row);
+  return lent * (heads_.lent.end - heads_.lent.begin) * config_.head_dim >= kWorth;
 }
 
 // Of one query or key, where the model norms them.
@@ -112,11 +127,12 @@ void ForwardPass::store(const LayerWeights& weights, int layer, const Task& task
   }
 }
 
-// Query heads of one group.
-void ForwardPass::attend(int layer, const Task& task, Range heads, int thread) {
+// Query heads of one group, which are those of thread `owner`.
+void ForwardPass::attend(int layer, const Task& task, Range heads, int owner, int thread) {
+  if (task.rows == 0) return;
   const Session& session = *task.session;
-  const Projections from = projections(thread);
-  const Range written = attended_.written[thread];
+  const Projections from = projections(owner);
+  const Range written = attended_.written[owner];
   Own& own = own_[thread];
   const int kv_head = heads.begin / config_.group();
   int last = 0;

@@ -71,6 +71,10 @@ HeadShares::HeadShares(int heads, int kv_heads, int head_dim, int count) : own_k
     longest = std::max(longest, length(share.q) + 2 * length(share.k));
     threads.push_back(share);
   }
+  if (count == 2 && !own_keys && length(threads[0].heads) < length(threads[1].heads)) {
+    const int begin = threads[1].heads.begin;
+    lent = {begin, (begin / group + 1) * group};
+  }
   own_panels = head_dim % kPanelRows == 0 && longest * count <= kUnevenness * all;
   if (own_panels) return;
   for (int t = 0; t < count; ++t) {

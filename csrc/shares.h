@@ -52,6 +52,13 @@ struct HeadShares {
   std::vector<HeadShare> threads;
   bool own_panels;  // every thread projects its own heads
   bool own_keys;    // every thread reads keys and values of its own kv heads only
+  // Of two threads the second may have a head more, in a group that both share: these are its heads of that group. The
+  // first can attend for some of their rows. Empty: nothing to even out.
+  Range lent = {0, 0};
+  int lent_rows(int rows) const {  // half a head's
+    const int heads = lent.end - lent.begin;
+    return heads == 0 ? 0 : (rows + heads / 2) / (2 * heads);
+  }
 };
 
 }  // namespace outpace

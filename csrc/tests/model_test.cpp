@@ -128,6 +128,20 @@ TEST(model_gives_the_same_bits_for_any_number_of_threads) {
   }
 }
 
+TEST(model_gives_the_same_bits_where_one_thread_takes_rows_of_the_others_heads) {
+  TinyShape shape;
+  shape.heads = 9, shape.kv_heads = 3, shape.head_dim = 64, shape.context = 400;
+  const Ids prompt = tiny_tokens(shape, 310), tokens = tiny_tokens(shape, 16, 8);
+  Ids tree = chain_parents(16);
+  tree[5] = 1, tree[9] = -1;
+  const Kernels& kernels = *available_kernels().front();
+  const auto one = tiny_model(shape, 1, kernels), two = tiny_model(shape, 2, kernels);
+  for (const Ids& parents : {chain_parents(16), tree}) {
+    const Rows expected = score(*one, prefilled(*one, prompt), tokens, parents);
+    CHECK(same(score(*two, prefilled(*two, prompt), tokens, parents), expected));
+  }
+}
+
 TEST(model_gives_the_same_bits_for_a_prefill_in_any_slices) {
   const TinyShape shape;
   const auto model = tiny_model(shape, 2);

@@ -84,6 +84,12 @@ TEST(shares_of_heads_project_their_own_panels_where_that_is_even_enough) {
   CHECK(embedded.own_panels && !embedded.own_keys);
   CHECK_EQUAL(embedded.threads[0].heads.end, 4);
   CHECK_EQUAL(embedded.threads[0].kv_heads.end, 2);
+  CHECK_EQUAL(embedded.lent.begin, 4);
+  CHECK_EQUAL(embedded.lent.end, 6);
+  CHECK_EQUAL(embedded.lent_rows(1), 0);
+  CHECK_EQUAL(embedded.lent_rows(8), 2);  // four queries of 40, of which the other thread has 32
+  CHECK_EQUAL(HeadShares(12, 2, 128, 2).lent_rows(8), 0);
+  CHECK_EQUAL(HeadShares(9, 3, 64, 3).lent_rows(8), 0);
   CHECK(HeadShares(12, 2, 128, 2).own_panels && HeadShares(12, 2, 128, 2).own_keys);
   CHECK(!HeadShares(12, 2, 128, 4).own_panels);
 }
