@@ -1,15 +1,16 @@
 """Any causal model of `transformers` as a target, on CPU or CUDA, in the precision that it was loaded in.
 
 The keys and values are ours (torch_cache.py), so are the masks of trees and batches (torch_masks.py); the rest is the
-model's own forward. A pass ends with one transfer of its logits to the CPU, the only synchronisation of a step: laws
-and rules then run as on the native engine. Rounding depends on how many rows share a matrix product, so
-`bit_exact` is False: in float32 texts are equal but for exact ties, in half precision the law is kept, and texts of
-different drafters may part where two tokens are about equally likely.
+model's own forward, on CUDA recorded and played again where it can be (torch_static.py). A pass ends with one
+transfer to the CPU, the only synchronisation of a step: laws and rules then run as on the native engine. Rounding
+depends on how many rows share a matrix product, so `bit_exact` is False: in float32 texts are equal but for exact
+ties, in half precision the law is kept, and texts of different drafters may part where two tokens are about equally
+likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -30,10 +31,12 @@ from outpace.targets.torch_models import (
     final_norm,
     in_numpy,
     kernel,
+    on_host,
     use_our_masks,
     weight_bytes,
 )
-from outpace.targets.torch_proof import prove
+from outpace.targets.torch_proof import check_static, prove
+from outpace.targets.torch_static import Outputs, Recorder, StaticPasses, Unrecordable, recorder_of
 from outpace.types import Context, Draft, Prompt, Scores, TargetSession, Verdict
 
 PREFILL_SLICE = 1024
@@ -98,13 +101,22 @@ class TorchTarget:
 
     model: in evaluation mode, on its device. context: positions that a session may hold, None for the model's own.
     proved: look at its first passes (torch_proof.py); one whose text depends on nothing could not pass.
+    record: what gives the recorder of its passes, None for none.
     Raises Unsupported for a model whose state cannot be rewound, or that fails the check on its own first passes.
     """
 
     engine = "torch"
     bit_exact = False
 
-    def __init__(self, model: Any, name: str, *, context: int | None = None, proved: bool = True) -> None:
+    def __init__(
+        self,
+        model: Any,
+        name: str,
+        *,
+        context: int | None = None,
+        proved: bool = True,
+        record: Callable[[Any], Recorder | None] = recorder_of,
+    ) -> None:
         check_rewindable(model)
         self.model = model.eval()
         self.name = name
@@ -115,13 +127,17 @@ class TorchTarget:
         self.hidden_layers = int(config.num_hidden_layers)
         self.hidden_size = int(config.hidden_size)
         self.weight_bytes = weight_bytes(model)
-        self.kernel = kernel(model)
         self.eos_ids = eos_ids(model)
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         self._kept: list[TorchSession] = []
+        self._static: StaticPasses | None = None
+        self.passes = "eager passes"
+        """How they are launched, and why so where more was tried."""
         self.joins_requests = self.scores_trees = self._prepare()
-        if proved:
-            prove(self)
+        shown = prove(self) if proved else None
+        self._record_passes(record)
+        if shown is not None and self._static is not None:
+            check_static(self, shown)
 
     def _prepare(self) -> bool:
         """Makes the model ready to be called; returns whether it asks for our masks."""
@@ -129,6 +145,35 @@ class TorchTarget:
             raise Unsupported(f"{type(self.model).__name__} is an encoder-decoder: it is a target for `TorchSeq2Seq`")
         self._call = caller(self.model)
         return use_our_masks(self.model)
+
+    @property
+    def kernel(self) -> str:
+        """What computes its passes, in a few words: what they cost depends on it."""
+        return kernel(self.model) + (" recorded" if self._static is not None else "")
+
+    @property
+    def runs_on(self) -> str:
+        """What the engine chose, to be printed: device, type, and how passes are launched."""
+        return f"{kernel(self.model)}, {self.passes}"
+
+    def _record_passes(self, record: Callable[[Any], Recorder | None]) -> None:
+        """Has passes of one request recorded over static buffers, where there is a recorder for the model."""
+        try:
+            recorder = record(self.model)
+            if recorder is None:
+                return
+            if not self.scores_trees:
+                raise Unrecordable("it takes no masks of ours")
+        except Unrecordable as reason:
+            self.unrecord(str(reason))
+        else:
+            self._static = StaticPasses(self.model, self._call, recorder, self.max_length)
+            self.passes = f"{recorder.name} over a static cache"
+
+    def unrecord(self, reason: str) -> None:
+        """Makes passes eager ones over growing buffers from here on; `passes` says why."""
+        self._static = None
+        self.passes = f"eager passes: {reason}"
 
     def sample(self, ids: Sequence[int]) -> Prompt:
         """Returns a prompt of these ids, to look at the model with."""
@@ -203,15 +248,28 @@ class TorchTarget:
         """Takes over the cache of a closed request."""
         self._kept.append(session)
         while len(self._kept) > KEPT_PREFIXES or sum(len(kept.tokens) for kept in self._kept) > self.max_length:
-            del self._kept[0]
+            self._drop(self._kept[0])
 
     def forget(self) -> None:
         """Gives back the caches of closed requests."""
-        self._kept.clear()
+        while self._kept:
+            self._drop(self._kept[0])
+
+    def _drop(self, kept: TorchSession) -> None:
+        self._kept.remove(kept)
+        kept.held = KeyValues()  # whoever still has the session does not hold the memory
 
     def _begin(self, prompt: Prompt, taps: tuple[int, ...]) -> KeyValues:
         """Returns keys and values that may hold a first part of the prompt already."""
-        return KeyValues() if taps else self._reused(prompt.ids)
+        return self._empty() if taps else self._reused(prompt.ids)
+
+    def _empty(self) -> KeyValues:
+        """Returns new keys and values, in the static buffers unless a request that is open has them."""
+        if self._static is None:
+            return KeyValues()
+        for kept in [kept for kept in self._kept if self._static.owns(kept.held)]:
+            self._drop(kept)  # recorded passes are worth more than a prefix
+        return KeyValues() if self._static.lent else self._static.lend()
 
     def _encoded(self, held: KeyValues) -> Any:
         """Returns what an encoder made of the source; there is none here."""
@@ -225,10 +283,11 @@ class TorchTarget:
             if common > length:
                 best, length = session, common
         if best is None:
-            return KeyValues()
-        self._kept.remove(best)
-        best.held.length = length
-        return best.held
+            return self._empty()
+        held = best.held
+        self._drop(best)
+        held.length = length
+        return held
 
     def _forward(
         self,
@@ -241,6 +300,39 @@ class TorchTarget:
     ) -> tuple[list[Hidden], list[Hidden] | None]:
         """Returns for each request [N+1, V] logits, and [N+1, taps, H] hidden states where there are taps."""
         counts = [len(draft) + 1 for draft in drafts]
+        with torch.inference_mode(), explained(self.name, self.model):
+            found = self._recorded(held, drafts, last, taps) if logits else None
+            out, tapped = found or self._eager(held, drafts, last, taps, logits)
+            wanted = [one for one, asked in ((out, logits), (tapped, taps)) if asked]
+            there = on_host(*wanted) if wanted else []  # the one synchronisation
+        rows, states = there[0] if logits else None, there[-1] if taps else None
+        return (
+            [rows[i, :count] for i, count in enumerate(counts)] if rows is not None else [],
+            [states[i, :count] for i, count in enumerate(counts)] if states is not None else None,
+        )
+
+    def _recorded(
+        self, held: Sequence[KeyValues], drafts: Sequence[Draft], last: Sequence[int], taps: tuple[int, ...]
+    ) -> Outputs | None:
+        """Returns what a recorded pass gives; None where this one cannot be one."""
+        if self._static is None or len(held) > 1 or not self._static.takes(held[0], len(drafts[0]) + 1):
+            return None
+        try:
+            return self._static.run(held[0], drafts[0], last[0], taps)
+        except Unrecordable as reason:
+            self.unrecord(str(reason))
+            return None
+
+    def _eager(
+        self,
+        held: Sequence[KeyValues],
+        drafts: Sequence[Draft],
+        last: Sequence[int],
+        taps: tuple[int, ...],
+        logits: bool,
+    ) -> Outputs:
+        """Returns logits [batch, rows, V], those of the last row where none are wanted, and tapped states."""
+        counts = [len(draft) + 1 for draft in drafts]
         cache = PassCache(held, counts)
         lengths = [one.length for one in held]
         in_order = len(held) == 1 and drafts[0].is_chain
@@ -248,24 +340,14 @@ class TorchTarget:
         for i, (token, draft) in enumerate(zip(last, drafts, strict=True)):
             ids[i, : counts[i]] = torch.tensor((token, *draft.tokens))
         layout = None if in_order else layout_of(drafts, lengths, self.device)
-        with (
-            torch.inference_mode(),
-            laid_out(layout),
-            explained(self.name, self.model),
-            Tapped(self.model, taps) as tapped,
-        ):
+        with laid_out(layout), Tapped(self.model, taps) as tapped:
             places = torch.arange(counts[0], device=self.device)[None] + lengths[0] if layout is None else layout.rows
             out = self._call(ids.to(self.device), places, cache, logits)
             if cache.seen == 0:
                 raise Unsupported(
                     f"{self.name}: the model does not use the cache that it is given, so nothing rewinds it"
                 )
-            rows = in_numpy(out) if logits else None  # the one synchronisation
-            states = in_numpy(tapped.states()) if taps else None
-        return (
-            [rows[i, :count] for i, count in enumerate(counts)] if rows is not None else [],
-            [states[i, :count] for i, count in enumerate(counts)] if states is not None else None,
-        )
+            return out, tapped.states() if taps else None
 
     def _check(self, ids: Sequence[int], taps: tuple[int, ...]) -> None:
         if not ids:
