@@ -101,7 +101,6 @@ class OnTheDevice(TorchDispatchMode):  # type: ignore[misc]
     """Raises Unrecordable for operations that wait for the device, or whose shapes depend on values there."""
 
     _TAGS = frozenset((torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape))
-    _READS = frozenset(("aten::item", "aten::is_nonzero"))
     _COPIES = frozenset(("aten::_to_copy", "aten::copy_"))
     _INDEXED = frozenset(("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"))
 
@@ -110,7 +109,7 @@ class OnTheDevice(TorchDispatchMode):  # type: ignore[misc]
         if name in self._INDEXED:  # of a fixed shape, but by truth values
             refused = any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1])
         else:
-            refused = name in self._READS or not self._TAGS.isdisjoint(func.tags)
+            refused = not self._TAGS.isdisjoint(func.tags)
         if not refused:
             with self:
                 found = func.decompose(*args, **kwargs)  # inference mode shows operations made of others whole
