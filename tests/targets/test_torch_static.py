@@ -11,11 +11,13 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 import torch
+from refusals import refused
 from transformers import AutoModelForCausalLM
 
 from fakes import adversarial, plain, run, start
 from outpace import profiles
 from outpace.decode import generate
+from outpace.errors import UsageError
 from outpace.registry import DRAFTERS
 from outpace.targets import torch_causal, torch_models, torch_static
 from outpace.targets.torch_causal import TorchTarget
@@ -157,22 +159,66 @@ def test_tapped_states_are_recorded_too():
     assert np.allclose(*found, atol=1e-4)
 
 
-@pytest.mark.parametrize("recorded", [True, False])
-@pytest.mark.parametrize("rule", ["coupled", "rejection"])
-@pytest.mark.parametrize("drafter", ["ngram", "trees"])
-def test_a_step_has_one_transfer_from_the_device(monkeypatch, recorded, rule, drafter):
-    target = recorded_target("llama") if recorded else torch_target("llama")
-    made = DRAFTERS.get("ngram")(target) if drafter == "ngram" else adversarial(V, legal=True)
-    one = start(target, PROMPT, made, rule=rule, temperature=1.0, max_tokens=30)
-    reads = []
+@pytest.fixture
+def reads(monkeypatch):
+    """Returns the list of what was read from a device, by the method's name."""
+    found = []
     for name in ("cpu", "tolist", "item", "__bool__", "__int__", "__float__", "__index__"):
         true = getattr(torch.Tensor, name)
         monkeypatch.setattr(
-            torch.Tensor, name, lambda self, *how, true=true, name=name: (reads.append(name), true(self, *how))[1]
+            torch.Tensor, name, lambda self, *how, true=true, name=name: (found.append(name), true(self, *how))[1]
         )
+    return found
+
+
+@pytest.mark.parametrize("made_by", [recorded_target, torch_target])
+@pytest.mark.parametrize("rule", ["coupled", "rejection"])
+@pytest.mark.parametrize("drafter", ["ngram", "trees"])
+def test_a_step_has_one_transfer_from_the_device(reads, made_by, rule, drafter):
+    target = made_by("llama")
+    made = DRAFTERS.get("ngram")(target) if drafter == "ngram" else adversarial(V, legal=True)
+    one = start(target, PROMPT, made, rule=rule, temperature=1.0, max_tokens=30)
+    reads.clear()
     steps = list(generate(one, target, made))
     assert len(steps) > 5
     assert reads == ["cpu"] * len(steps)
+
+
+@pytest.mark.parametrize("made_by", [recorded_target, torch_target])
+@pytest.mark.parametrize("rule", ["coupled", "rejection"])
+def test_greedy_guesses_stay_on_the_device_until_all_are_made(reads, made_by, rule):
+    target = made_by("llama")
+    made = DRAFTERS.get("model")(target, made_by("llama", seed=1))
+    one = start(target, PROMPT, made, rule=rule, max_tokens=24, draft_length=4)
+    reads.clear()
+    steps = list(generate(one, target, made))
+    assert one.fault is None
+    assert one.committed == plain(torch_target("llama"), PROMPT, max_tokens=24)
+    drafted = [step for step in steps if step.drafted]
+    assert len(drafted) > 5
+    assert reads[: 2 * len(drafted)] == ["tolist", "cpu"] * len(drafted)
+
+
+@pytest.mark.parametrize("made_by", [recorded_target, torch_target])
+def test_a_target_follows_its_own_likeliest_tokens(made_by):
+    target, below = made_by("llama"), V // 2
+    session, _ = target.open(Prompt(PROMPT))
+    other, _ = torch_target("llama").open(Prompt(PROMPT))
+    draft = Draft.chain((3, 4))
+    expected = []
+    for chain in (draft, *[EMPTY] * 3):
+        logits = other.target.score_many([(other, chain)])[0].logits[-1]
+        expected.append(int(logits[:below].argmax()))
+        other.commit(chain, Verdict(tuple(range(len(chain))), expected[-1]))
+    assert target.follow(session, draft, 4, below) == expected
+    assert (session.length, session.tokens, session.last) == (other.length, other.tokens, other.last)
+    after = [one.score_many([(held, TREE)])[0].logits for one, held in ((target, session), (other.target, other))]
+    assert np.allclose(*after, atol=1e-4)
+    with refused(UsageError, f"token ids must be in [0, {V}), got ({V},)"):
+        target.follow(session, Draft.chain((V,)), 2, below)
+    taken = session.length + 1
+    with refused(UsageError, f"a draft of 60 tokens does not fit: {taken} of 64 positions are taken"):
+        target.follow(session, EMPTY, 61, below)
 
 
 def test_logits_and_states_are_one_transfer(monkeypatch):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import ContextOverflow, Unsupported, UsageError
 from outpace.targets.torch_cache import KeyValues, PassCache
-from outpace.targets.torch_masks import laid_out, layout_of
+from outpace.targets.torch_masks import Token, laid_out, layout_of, rows_of
 from outpace.targets.torch_models import (
     Tapped,
     caller,
@@ -37,7 +37,7 @@ from outpace.targets.torch_models import (
 )
 from outpace.targets.torch_proof import check_static, prove
 from outpace.targets.torch_static import Outputs, Recorder, StaticPasses, Unrecordable, recorder_of
-from outpace.types import Context, Draft, Prompt, Scores, TargetSession, Verdict
+from outpace.types import EMPTY, Context, Draft, Prompt, Scores, TargetSession, Verdict
 
 PREFILL_SLICE = 1024
 """Tokens that are prefilled in one pass: more would only make its masks larger."""
@@ -207,13 +207,7 @@ class TorchTarget:
         """
         own = cast("Sequence[tuple[TorchSession, Draft]]", work)
         for session, draft in own:
-            if draft.tokens and not 0 <= min(draft.tokens) <= max(draft.tokens) < self.vocab_size:
-                raise UsageError(f"token ids must be in [0, {self.vocab_size}), got {draft.tokens}")
-            if session.length + 1 + draft.depth > self.max_length:
-                raise UsageError(
-                    f"a draft of {draft.depth} tokens does not fit: {session.length + 1} of {self.max_length} "
-                    "positions are taken"
-                )
+            self._check_draft(session, draft)
         if len(own) > 1 and not self.joins_requests:
             return [self.score_many([one])[0] for one in own]
         taps = tuple(sorted({layer for session, _ in own for layer in session.taps}))
@@ -231,6 +225,29 @@ class TorchTarget:
                 hidden = states[i][:, [taps.index(layer) for layer in session.taps]]
             scores.append(Scores(logits[i], hidden))
         return scores
+
+    def follow(self, session: TargetSession, draft: Draft, count: int, below: int) -> list[int]:
+        """Returns the `count` tokens with the largest logits after a chain, each after the one before it.
+
+        They stay on the device until all are there. The cache then holds all but the last. below: ids beyond are not
+        taken. Raises as `score_many` does.
+        """
+        own = cast(TorchSession, session)
+        self._check_draft(own, draft, count - 1)
+        seen, rows = (own.last, *draft.tokens), len(draft) + 1
+        token: Token = own.last
+        found: list[torch.Tensor] = []
+        with torch.inference_mode(), explained(self.name, self.model):
+            for _ in range(count):
+                logits, _ = self._pass([own.held], [draft], [token], (), True)
+                token = logits[0, -1, :below].argmax()
+                found.append(token)
+                own.held.keep(range(rows))
+                draft, rows = EMPTY, 1
+            tokens: list[int] = torch.stack(found).tolist()  # the one synchronisation
+        own.tokens += (*seen, *tokens[:-1])
+        own.last, own.scored = tokens[-1], 0
+        return tokens
 
     def embed(self, ids: Sequence[int]) -> Hidden:
         """Returns the embeddings [N, H] f32."""
@@ -301,18 +318,25 @@ class TorchTarget:
         """Returns for each request [N+1, V] logits, and [N+1, taps, H] hidden states where there are taps."""
         counts = [len(draft) + 1 for draft in drafts]
         with torch.inference_mode(), explained(self.name, self.model):
-            found = self._recorded(held, drafts, last, taps) if logits else None
-            out, tapped = found or self._eager(held, drafts, last, taps, logits)
-            wanted = [one for one, asked in ((out, logits), (tapped, taps)) if asked]
-            there = on_host(*wanted) if wanted else []  # the one synchronisation
-        rows, states = there[0] if logits else None, there[-1] if taps else None
-        return (
-            [rows[i, :count] for i, count in enumerate(counts)] if rows is not None else [],
-            [states[i, :count] for i, count in enumerate(counts)] if states is not None else None,
-        )
+            out, tapped = self._pass(held, drafts, last, taps, logits)
+            found = on_host(*([out] if logits else []), *([tapped] if taps else []))  # the one synchronisation
+        each = [[rows[i, :count] for i, count in enumerate(counts)] for rows in found]
+        return each[0] if logits else [], each[-1] if taps else None
+
+    def _pass(
+        self,
+        held: Sequence[KeyValues],
+        drafts: Sequence[Draft],
+        last: Sequence[Token],
+        taps: tuple[int, ...],
+        logits: bool,
+    ) -> Outputs:
+        """Returns logits [batch, rows, V], perhaps of the last row alone where none are wanted, and tapped states."""
+        found = self._recorded(held, drafts, last, taps) if logits else None
+        return found or self._eager(held, drafts, last, taps, logits)
 
     def _recorded(
-        self, held: Sequence[KeyValues], drafts: Sequence[Draft], last: Sequence[int], taps: tuple[int, ...]
+        self, held: Sequence[KeyValues], drafts: Sequence[Draft], last: Sequence[Token], taps: tuple[int, ...]
     ) -> Outputs | None:
         """Returns what a recorded pass gives; None where this one cannot be one."""
         if self._static is None or len(held) > 1 or not self._static.takes(held[0], len(drafts[0]) + 1):
@@ -327,27 +351,33 @@ class TorchTarget:
         self,
         held: Sequence[KeyValues],
         drafts: Sequence[Draft],
-        last: Sequence[int],
+        last: Sequence[Token],
         taps: tuple[int, ...],
         logits: bool,
     ) -> Outputs:
-        """Returns logits [batch, rows, V], those of the last row where none are wanted, and tapped states."""
         counts = [len(draft) + 1 for draft in drafts]
         cache = PassCache(held, counts)
         lengths = [one.length for one in held]
         in_order = len(held) == 1 and drafts[0].is_chain
-        ids = torch.zeros(len(held), max(counts), dtype=torch.long)
-        for i, (token, draft) in enumerate(zip(last, drafts, strict=True)):
-            ids[i, : counts[i]] = torch.tensor((token, *draft.tokens))
         layout = None if in_order else layout_of(drafts, lengths, self.device)
         with laid_out(layout), Tapped(self.model, taps) as tapped:
             places = torch.arange(counts[0], device=self.device)[None] + lengths[0] if layout is None else layout.rows
-            out = self._call(ids.to(self.device), places, cache, logits)
+            out = self._call(rows_of(drafts, last, self.device), places, cache, logits)
             if cache.seen == 0:
                 raise Unsupported(
                     f"{self.name}: the model does not use the cache that it is given, so nothing rewinds it"
                 )
             return out, tapped.states() if taps else None
+
+    def _check_draft(self, session: TorchSession, draft: Draft, more: int = 0) -> None:
+        """Raises UsageError for a draft that the model cannot score; more: tokens that will follow it."""
+        if draft.tokens and not 0 <= min(draft.tokens) <= max(draft.tokens) < self.vocab_size:
+            raise UsageError(f"token ids must be in [0, {self.vocab_size}), got {draft.tokens}")
+        if session.length + 1 + draft.depth + more > self.max_length:
+            raise UsageError(
+                f"a draft of {draft.depth + more} tokens does not fit: {session.length + 1} of {self.max_length} "
+                "positions are taken"
+            )
 
     def _check(self, ids: Sequence[int], taps: tuple[int, ...]) -> None:
         if not ids:

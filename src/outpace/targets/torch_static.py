@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from outpace.native.textfile import one_line
 from outpace.targets.torch_cache import KeyValues, Layers, PassCache
-from outpace.targets.torch_masks import Layout, depths, laid_out
+from outpace.targets.torch_masks import Layout, Token, depths, laid_out
 from outpace.targets.torch_models import Call, Tapped
 from outpace.types import Draft
 
@@ -129,18 +129,21 @@ class StaticInputs:
 
     def __init__(self, count: int, device: torch.device) -> None:
         self.count = count
-        size = 1 + count * (2 + count)
-        self._staged = torch.zeros(size, dtype=torch.long, pin_memory=device.type == "cuda")
-        self._held = torch.zeros(size, dtype=torch.long, device=device)
+        self._held = torch.zeros(1 + count * (2 + count), dtype=torch.long, device=device)
         self.length, ids, rows, own = self._held.split((1, count, count, count * count))
         self.ids, self.rows, self.own = ids[None], rows[None], own.view(count, count)
 
-    def put(self, draft: Draft, last: int, length: int) -> None:
-        """Copies a draft in. Rows that pad it repeat the last committed token's: their values are as sane as its."""
-        count = self.count
-        whole: np.ndarray[Any, Any] = self._staged.numpy()  # free to be written: the last pass was waited for
+    def put(self, draft: Draft, last: Token, length: int) -> None:
+        """Copies a draft in. Rows that pad it repeat the last committed token's: their values are as sane as its.
+
+        A last token that is on the device goes without a draft, and is not waited for.
+        """
+        count, there = self.count, isinstance(last, torch.Tensor)
+        # Fresh memory, which PyTorch gives to nobody else before it was copied: an earlier pass may still be waiting.
+        staged = torch.empty(len(self._held), dtype=torch.long, pin_memory=self._held.is_cuda)
+        whole: np.ndarray[Any, Any] = staged.numpy()
         whole[0] = length
-        whole[1 : 1 + count] = last
+        whole[1 : 1 + count] = 0 if there else last
         whole[2 : 2 + len(draft)] = draft.tokens
         rows = whole[1 + count : 1 + 2 * count]
         rows[:] = length
@@ -149,7 +152,9 @@ class StaticInputs:
         own[:] = np.eye(count, dtype=np.int64)
         for node, parent in enumerate(draft.parents):
             own[node + 1] |= own[parent + 1]
-        self._held.copy_(self._staged, non_blocking=True)
+        self._held.copy_(staged, non_blocking=True)
+        if there:
+            self.ids.copy_(last)
 
 
 class StaticCache(PassCache):
@@ -209,7 +214,7 @@ class StaticPasses:
         """Whether such a pass is one of ours; the first one makes the buffers, and is not."""
         return self.owns(held) and bool(self._layers) and rows <= ROWS[-1]
 
-    def run(self, held: KeyValues, draft: Draft, last: int, taps: tuple[int, ...]) -> Outputs:
+    def run(self, held: KeyValues, draft: Draft, last: Token, taps: tuple[int, ...]) -> Outputs:
         """Returns the logits [1, N+1, V] and hidden states of a pass. Raises Unrecordable."""
         count = next(rows for rows in ROWS if rows > len(draft))
         slots = LEAST_SLOTS
