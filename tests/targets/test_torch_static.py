@@ -286,7 +286,7 @@ def test_costs_of_recorded_passes_are_kept_apart():
     assert profiles.key(target) != profiles.key(eager)
 
 
-def test_a_recorder_is_for_models_on_one_gpu():
+def test_a_recorder_is_for_models_on_one_gpu(monkeypatch):
     def model(*devices):
         weights = [SimpleNamespace(device=torch.device(name)) for name in devices]
         return SimpleNamespace(device=weights[0].device, parameters=lambda: weights)
@@ -294,6 +294,11 @@ def test_a_recorder_is_for_models_on_one_gpu():
     assert recorder_of(model("cpu")) is None
     with pytest.raises(Unrecordable, match="its layers are on several devices"):
         recorder_of(model("cuda:0", "cuda:1"))
+    monkeypatch.setattr(torch_static, "CudaGraphs", lambda device: device)
+    assert recorder_of(model("cuda:1", "cuda:1")) == torch.device("cuda:1")
+    monkeypatch.setenv("OUTPACE_CUDA_GRAPHS", "0")
+    with pytest.raises(Unrecordable, match="OUTPACE_CUDA_GRAPHS=0"):
+        recorder_of(model("cuda:1", "cuda:1"))
 
 
 @pytest.mark.parametrize(

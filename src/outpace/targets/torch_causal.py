@@ -172,6 +172,8 @@ class TorchTarget:
 
     def unrecord(self, reason: str) -> None:
         """Makes passes eager ones over growing buffers from here on; `passes` says why."""
+        if self._static is not None:
+            self._static.forget()
         self._static = None
         self.passes = f"eager passes: {reason}"
 

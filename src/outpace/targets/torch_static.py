@@ -10,6 +10,7 @@ keeps its eager passes, and the target says why.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
@@ -89,9 +90,14 @@ def nothing_recorded(model: Any) -> None:
 
 
 def recorder_of(model: Any) -> Recorder | None:
-    """Returns what records passes of the model where it is; None on a CPU. Raises Unrecordable, with the reason."""
+    """Returns what records passes of the model where it is; None on a CPU. Raises Unrecordable, with the reason.
+
+    OUTPACE_CUDA_GRAPHS=0 in the environment is one.
+    """
     if model.device.type != "cuda":
         return None
+    if os.environ.get("OUTPACE_CUDA_GRAPHS") == "0":
+        raise Unrecordable("OUTPACE_CUDA_GRAPHS=0")
     if len({weight.device for weight in model.parameters()}) > 1:
         raise Unrecordable("its layers are on several devices")
     return CudaGraphs(model.device)
@@ -224,7 +230,7 @@ class StaticPasses:
         held.reserve(slots)
         buffer = next(iter(self._layers.values()))[0]
         if buffer is not self._recorded_on:  # they grew
-            self._recorded.clear()
+            self.forget()
             self._recorded_on = buffer
         inputs = self._inputs.get(count)
         if inputs is None:
@@ -237,10 +243,16 @@ class StaticPasses:
         rows = len(draft) + 1
         return logits[:, :rows], None if states is None else states[:, :rows]
 
+    def forget(self) -> None:
+        """Forgets what was recorded, once none of it is playing."""
+        if self._recorded_on is not None and self._recorded_on.is_cuda:
+            torch.cuda.synchronize(self._recorded_on.device)
+        self._recorded.clear()
+
     def _record(self, one: Pass) -> Pass:
-        with OnTheDevice():
-            one()
         try:
+            with OnTheDevice():
+                one()
             return self.recorder.record(one)
         except RuntimeError as error:
             raise Unrecordable(f"{self.recorder.name} failed ({one_line(error)})") from error
