@@ -98,3 +98,14 @@ def torch_target(name, seed=0, **how):
     from outpace.targets.torch_causal import TorchTarget
 
     return TorchTarget(made, name, **how)
+
+
+def recorded_target(name, seed=0, **how):
+    """Returns a target whose passes of one request are recorded and played, as they are on a GPU."""
+    made = causal_model(name, seed)
+    from outpace.targets.torch_causal import TorchTarget
+    from taped import Tape
+
+    target = TorchTarget(made, name, record=lambda model: Tape(), **how)
+    assert target.passes == "a tape over a static cache"
+    return target

@@ -8,19 +8,19 @@ import pytest
 from fakes import TableTarget
 from outpace.errors import ContextOverflow, UsageError
 from outpace.types import EMPTY, Draft, Prompt, Verdict
-from tiny_torch import CAUSAL as TORCH
-from tiny_torch import torch_target
+from tiny_torch import CAUSAL, recorded_target, torch_target
 
 PROMPT = (1, 2, 3, 1, 2)
 TREE = Draft((0, 1, 1, 2, 3, 4), (-1, -1, 0, 0, 2, 1), (None,) * 6)
 
 
-@pytest.fixture(params=["fake", "native", *TORCH])
+@pytest.fixture(params=["fake", "native", *CAUSAL, *(f"{name} recorded" for name in CAUSAL)])
 def target(request):
     if request.param == "fake":
         return TableTarget(max_length=64)
-    if request.param in TORCH:
-        return torch_target(request.param)
+    name, _, recorded = request.param.partition(" ")
+    if name in CAUSAL:
+        return recorded_target(name) if recorded else torch_target(name)
     loading = pytest.importorskip("outpace.native.loading", reason="the native engine is not built")
     return loading.load_native(request.getfixturevalue("tiny_llama"), threads=2, context=64)
 

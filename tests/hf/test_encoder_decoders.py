@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import wave
 from pathlib import Path
 
@@ -83,6 +84,7 @@ def test_the_command_transcribes(whisper):
     done = CliRunner().invoke(app, [*arguments, "--audio", str(SPEECH), "--max-tokens", "8", "--json"])
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["tokens"]) == 8
+    assert re.fullmatch(r"w: engine torch, cpu float32( packed)?, eager passes\n", done.stderr)
     for wrong in (["--n", "2"], ["--system", "x"], ["a question"]):
         failed = CliRunner().invoke(app, [*arguments, "--audio", str(SPEECH), *wrong])
         assert failed.exit_code == 2

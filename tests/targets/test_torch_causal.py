@@ -17,17 +17,26 @@ from fakes import adversarial, plain, run, scripted, start
 from outpace.decode import propose
 from outpace.errors import TooLarge, Unsupported, UsageError
 from outpace.registry import DRAFTERS
-from outpace.targets import torch_causal, torch_models
+from outpace.targets import torch_causal, torch_models, torch_static
 from outpace.targets.torch_causal import TorchTarget
 from outpace.types import EMPTY, Draft, Prompt
-from tiny_torch import CAUSAL, WINDOW, V, causal_model, config, torch_target
+from tiny_torch import CAUSAL, WINDOW, V, causal_model, config, recorded_target, torch_target
 
 PROMPT = (5, 6, 7, 5, 6, 7, 5, 6)
 
 
-@pytest.fixture(scope="module", params=CAUSAL)
+@pytest.fixture(scope="module", params=[*CAUSAL, *(f"{name} recorded" for name in CAUSAL)])
 def target(request):
-    return torch_target(request.param)
+    name, _, recorded = request.param.partition(" ")
+    if not recorded:
+        yield torch_target(name)
+        return
+    with pytest.MonkeyPatch.context() as patch:  # so that texts outgrow what is looked at, and the buffers
+        patch.setattr(torch_static, "LEAST_SLOTS", 16)
+        patch.setattr(torch_static, "CAPACITY", 32)
+        made = recorded_target(name)
+        yield made
+        assert made.passes == "a tape over a static cache"
 
 
 def drafters(target, truth):
@@ -39,7 +48,9 @@ def drafters(target, truth):
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_the_text_is_plain_decodings_whatever_is_drafted(target, temperature):
-    expected = plain(target, PROMPT, temperature=temperature, max_tokens=3 * WINDOW)
+    eager = torch_target(target.name)
+    expected = plain(eager, PROMPT, temperature=temperature, max_tokens=3 * WINDOW)
+    assert plain(target, PROMPT, temperature=temperature, max_tokens=3 * WINDOW) == expected
     for drafter in drafters(target, expected):
         one, _ = run(target, PROMPT, drafter, temperature=temperature, max_tokens=3 * WINDOW)
         assert one.committed == expected, drafter.name

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outpace.cli import console
+
 if TYPE_CHECKING:
     import outpace.api
 
@@ -42,7 +44,10 @@ def load_model(
     engine: EngineChoice = _AUTOMATIC,
     store: Path | None = None,
 ) -> outpace.api.Model:
-    """Returns the loaded model, fetched first where it is not here; on a terminal, one line says what goes on."""
+    """Returns the loaded model, fetched first where it is not here; on a terminal, one line says what goes on.
+
+    Where an engine had something to choose, one line says what.
+    """
     from outpace.api import load
 
     path, draft_path = _here(name), None if draft is None else _here(draft)
@@ -52,11 +57,15 @@ def load_model(
         sys.stderr.flush()
     try:
         asked = engine.given | ({} if store is None else {"store": store})
-        return load(path, draft=draft_path, threads=threads, context=context, **asked)
+        loaded = load(path, draft=draft_path, threads=threads, context=context, **asked)
     finally:
         if watched:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+    for one in filter(None, (loaded.target, loaded.draft)):
+        if (chosen := getattr(one, "runs_on", None)) is not None:
+            console.note(f"{one.name}: engine {one.engine}, {chosen}")
+    return loaded
 
 
 def _here(name: str) -> Path:

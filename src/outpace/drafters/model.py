@@ -38,6 +38,18 @@ SLICE = 16
 """Tokens in one pass at most when the drafter catches up after rounds without drafts."""
 
 
+@runtime_checkable
+class Following(Protocol):
+    """A target that can go on with its own likeliest tokens without asking anyone in between, as on a GPU."""
+
+    def follow(self, session: TargetSession, draft: Draft, count: int, below: int) -> list[int]:
+        """Returns `count` tokens with the largest logits, the first after a chain; the cache holds all but the last.
+
+        Ids from `below` on are not taken.
+        """
+        ...
+
+
 class ModelSession:
     """One request. `cache` is the model's; its tokens are a prefix of `committed` + `guesses`."""
 
@@ -47,7 +59,7 @@ class ModelSession:
         self.laws = laws
         self.committed = list(prompt.ids)
         self.guesses: list[int] = []
-        self.guess_laws: list[Law] = []
+        self.guess_laws: list[Law | None] = []
         self.pending: Draft = EMPTY
         self.cache: TargetSession | None = None
         self._agreed = 0
@@ -89,6 +101,12 @@ class ModelSession:
         self.pending = EMPTY
         self.guesses.append(token)
         self.guess_laws.append(law)
+
+    def follow(self, model: Following, count: int, below: int) -> None:
+        """Takes the likeliest token `count` times; what that took stays in the cache."""
+        self.guesses = model.follow(self.opened, self.pending, count, below)
+        self.guess_laws = [None] * count
+        self.pending = EMPTY
 
     def judge(self, row: Array) -> None:
         """Notes how likely the guess from this row [V] is right: as the row's largest probability says."""
@@ -146,6 +164,11 @@ class ModelDrafter:
         drawing = [(session, budget) for session, (_, budget) in zip(sessions, work, strict=True) if _room(budget)]
         for session, budget in drawing:
             session.begin(_room(budget))
+        if len(drawing) == 1 and isinstance(self.model, Following):
+            [(session, budget)] = drawing
+            if session.laws.takes_argmax and not budget.min_path_probability:
+                session.follow(self.model, _room(budget), self.vocab_size)
+                drawing = []
         while drawing:
             scores = self.model.score_many([(session.opened, session.pending) for session, _ in drawing])
             for (session, budget), score in zip(drawing, scores, strict=True):

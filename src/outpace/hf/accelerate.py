@@ -21,6 +21,7 @@ from outpace.sampling import Sampler
 from outpace.targets.torch_causal import TorchTarget
 from outpace.targets.torch_models import own_length
 from outpace.targets.torch_seq2seq import Encoded, TorchSeq2Seq
+from outpace.targets.torch_static import nothing_recorded
 from outpace.types import Drafter, Prompt, Step, Target
 
 ATTRIBUTE = "outpace"
@@ -90,8 +91,10 @@ def custom_generate(
 
 
 def _target_of(model: Any) -> TorchTarget:
-    kind = TorchSeq2Seq if model.config.is_encoder_decoder else TorchTarget
-    return kind(model, type(model).__name__)
+    name = type(model).__name__
+    if model.config.is_encoder_decoder:
+        return TorchSeq2Seq(model, name)
+    return TorchTarget(model, name, record=nothing_recorded)
 
 
 @dataclass(frozen=True, slots=True)

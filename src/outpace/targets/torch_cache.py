@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from transformers import Cache
@@ -17,22 +17,28 @@ LEAST_CAPACITY = 128
 """Positions that a new buffer has room for; it doubles when it is full."""
 
 
-@dataclass(slots=True, eq=False)
+Layers: TypeAlias = dict[int, tuple[torch.Tensor, torch.Tensor]]
+"""A layer's number -> (keys, values), each [1, heads, capacity, head size]; layers that share have no own."""
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class KeyValues:
     """One request's keys and values. length: committed positions; what lies beyond is a draft's, or nobody's.
 
-    layers: a layer's number -> (keys, values), each [1, heads, capacity, head size]; layers that share have no own.
+    least: positions that new buffers have room for.
     """
 
     length: int = 0
-    layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    layers: Layers = field(default_factory=dict)
+    least: int = LEAST_CAPACITY
 
     def put(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes [1, heads, n, size] behind the committed ones; returns the views [1, heads, length + n, size]."""
         end = self.length + keys.shape[2]
         held = self.layers.get(layer)
         if held is None:
-            held = self.layers[layer] = _buffer(keys, end), _buffer(values, end)
+            room = max(self.least, end)
+            held = self.layers[layer] = _buffer(keys, room), _buffer(values, room)
         elif held[0].shape[2] < end:
             held = self.layers[layer] = _grown(held[0], self.length, end), _grown(held[1], self.length, end)
         # Not by slices: what indexing costs in Python, twice a layer, is a hundredth of a small model's pass.
@@ -40,23 +46,33 @@ class KeyValues:
         held[1].narrow(2, self.length, keys.shape[2]).copy_(values)
         return held[0].narrow(2, 0, end), held[1].narrow(2, 0, end)
 
+    def reserve(self, positions: int) -> None:
+        """Makes room for so many positions in every layer."""
+        for layer, (keys, values) in self.layers.items():
+            if keys.shape[2] < positions:
+                self.layers[layer] = _grown(keys, self.length, positions), _grown(values, self.length, positions)
+
     def keep(self, rows: Sequence[int]) -> None:
         """Commits rows of the last pass, in their order; `rows` are ascending."""
         if rows[-1] != len(rows) - 1:  # a path of a tree, with other nodes between
             end = self.length + len(rows)
+            places: dict[torch.device, torch.Tensor] = {}  # sent once: each time may wait for the device
             for keys, values in self.layers.values():
-                places = torch.tensor(rows, device=keys.device) + self.length
-                keys[:, :, self.length : end] = keys[:, :, places]
-                values[:, :, self.length : end] = values[:, :, places]
+                if keys.device not in places:
+                    places[keys.device] = torch.tensor(rows, device=keys.device) + self.length
+                path = places[keys.device]
+                keys[:, :, self.length : end] = keys[:, :, path]
+                values[:, :, self.length : end] = values[:, :, path]
         self.length += len(rows)
 
 
 def _buffer(like: torch.Tensor, positions: int) -> torch.Tensor:
-    return like.new_empty(1, like.shape[1], max(LEAST_CAPACITY, positions), like.shape[3])
+    # Zeros: where slots beyond the committed ones are seen and masked (torch_static.py), 0 times NaN would be NaN.
+    return like.new_zeros(1, like.shape[1], positions, like.shape[3])
 
 
 def _grown(old: torch.Tensor, used: int, needed: int) -> torch.Tensor:
-    new = old.new_empty(1, old.shape[1], max(2 * old.shape[2], needed), old.shape[3])
+    new = _buffer(old, max(2 * old.shape[2], needed))
     new[:, :, :used] = old[:, :, :used]
     return new
 

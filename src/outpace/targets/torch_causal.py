@@ -1,15 +1,16 @@
 """Any causal model of `transformers` as a target, on CPU or CUDA, in the precision that it was loaded in.
 
 The keys and values are ours (torch_cache.py), so are the masks of trees and batches (torch_masks.py); the rest is the
-model's own forward. A pass ends with one transfer of its logits to the CPU, the only synchronisation of a step: laws
-and rules then run as on the native engine. Rounding depends on how many rows share a matrix product, so
-`bit_exact` is False: in float32 texts are equal but for exact ties, in half precision the law is kept, and texts of
-different drafters may part where two tokens are about equally likely.
+model's own forward, on CUDA recorded and played again where it can be (torch_static.py). A pass ends with one
+transfer to the CPU, the only synchronisation of a step: laws and rules then run as on the native engine. Rounding
+depends on how many rows share a matrix product, so `bit_exact` is False: in float32 texts are equal but for exact
+ties, in half precision the law is kept, and texts of different drafters may part where two tokens are about equally
+likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import ContextOverflow, Unsupported, UsageError
 from outpace.targets.torch_cache import KeyValues, PassCache
-from outpace.targets.torch_masks import laid_out, layout_of
+from outpace.targets.torch_masks import Token, laid_out, layout_of, rows_of
 from outpace.targets.torch_models import (
     Tapped,
     caller,
@@ -30,11 +31,13 @@ from outpace.targets.torch_models import (
     final_norm,
     in_numpy,
     kernel,
+    on_host,
     use_our_masks,
     weight_bytes,
 )
-from outpace.targets.torch_proof import prove
-from outpace.types import Context, Draft, Prompt, Scores, TargetSession, Verdict
+from outpace.targets.torch_proof import check_static, prove
+from outpace.targets.torch_static import Outputs, Recorder, StaticPasses, Unrecordable, recorder_of
+from outpace.types import EMPTY, Context, Draft, Prompt, Scores, TargetSession, Verdict
 
 PREFILL_SLICE = 1024
 """Tokens that are prefilled in one pass: more would only make its masks larger."""
@@ -98,13 +101,22 @@ class TorchTarget:
 
     model: in evaluation mode, on its device. context: positions that a session may hold, None for the model's own.
     proved: look at its first passes (torch_proof.py); one whose text depends on nothing could not pass.
+    record: what gives the recorder of its passes, None for none.
     Raises Unsupported for a model whose state cannot be rewound, or that fails the check on its own first passes.
     """
 
     engine = "torch"
     bit_exact = False
 
-    def __init__(self, model: Any, name: str, *, context: int | None = None, proved: bool = True) -> None:
+    def __init__(
+        self,
+        model: Any,
+        name: str,
+        *,
+        context: int | None = None,
+        proved: bool = True,
+        record: Callable[[Any], Recorder | None] = recorder_of,
+    ) -> None:
         check_rewindable(model)
         self.model = model.eval()
         self.name = name
@@ -115,13 +127,17 @@ class TorchTarget:
         self.hidden_layers = int(config.num_hidden_layers)
         self.hidden_size = int(config.hidden_size)
         self.weight_bytes = weight_bytes(model)
-        self.kernel = kernel(model)
         self.eos_ids = eos_ids(model)
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         self._kept: list[TorchSession] = []
+        self._static: StaticPasses | None = None
+        self.passes = "eager passes"
+        """How they are launched, and why so where more was tried."""
         self.joins_requests = self.scores_trees = self._prepare()
-        if proved:
-            prove(self)
+        shown = prove(self) if proved else None
+        self._record_passes(record)
+        if shown is not None and self._static is not None:
+            check_static(self, shown)
 
     def _prepare(self) -> bool:
         """Makes the model ready to be called; returns whether it asks for our masks."""
@@ -129,6 +145,37 @@ class TorchTarget:
             raise Unsupported(f"{type(self.model).__name__} is an encoder-decoder: it is a target for `TorchSeq2Seq`")
         self._call = caller(self.model)
         return use_our_masks(self.model)
+
+    @property
+    def kernel(self) -> str:
+        """What computes its passes, in a few words: what they cost depends on it."""
+        return kernel(self.model) + (" recorded" if self._static is not None else "")
+
+    @property
+    def runs_on(self) -> str:
+        """What the engine chose, to be printed: device, type, and how passes are launched."""
+        return f"{kernel(self.model)}, {self.passes}"
+
+    def _record_passes(self, record: Callable[[Any], Recorder | None]) -> None:
+        """Has passes of one request recorded over static buffers, where there is a recorder for the model."""
+        try:
+            recorder = record(self.model)
+            if recorder is None:
+                return
+            if not self.scores_trees:
+                raise Unrecordable("it takes no masks of ours")
+        except Unrecordable as reason:
+            self.unrecord(str(reason))
+        else:
+            self._static = StaticPasses(self.model, self._call, recorder, self.max_length)
+            self.passes = f"{recorder.name} over a static cache"
+
+    def unrecord(self, reason: str) -> None:
+        """Makes passes eager ones over growing buffers from here on; `passes` says why."""
+        if self._static is not None:
+            self._static.forget()
+        self._static = None
+        self.passes = f"eager passes: {reason}"
 
     def sample(self, ids: Sequence[int]) -> Prompt:
         """Returns a prompt of these ids, to look at the model with."""
@@ -162,13 +209,7 @@ class TorchTarget:
         """
         own = cast("Sequence[tuple[TorchSession, Draft]]", work)
         for session, draft in own:
-            if draft.tokens and not 0 <= min(draft.tokens) <= max(draft.tokens) < self.vocab_size:
-                raise UsageError(f"token ids must be in [0, {self.vocab_size}), got {draft.tokens}")
-            if session.length + 1 + draft.depth > self.max_length:
-                raise UsageError(
-                    f"a draft of {draft.depth} tokens does not fit: {session.length + 1} of {self.max_length} "
-                    "positions are taken"
-                )
+            self._check_draft(session, draft)
         if len(own) > 1 and not self.joins_requests:
             return [self.score_many([one])[0] for one in own]
         taps = tuple(sorted({layer for session, _ in own for layer in session.taps}))
@@ -187,6 +228,29 @@ class TorchTarget:
             scores.append(Scores(logits[i], hidden))
         return scores
 
+    def follow(self, session: TargetSession, draft: Draft, count: int, below: int) -> list[int]:
+        """Returns the `count` tokens with the largest logits after a chain, each after the one before it.
+
+        They stay on the device until all are there. The cache then holds all but the last. below: ids beyond are not
+        taken. Raises as `score_many` does.
+        """
+        own = cast(TorchSession, session)
+        self._check_draft(own, draft, count - 1)
+        seen, rows = (own.last, *draft.tokens), len(draft) + 1
+        token: Token = own.last
+        found: list[torch.Tensor] = []
+        with torch.inference_mode(), explained(self.name, self.model):
+            for _ in range(count):
+                logits, _ = self._pass([own.held], [draft], [token], (), True)
+                token = logits[0, -1, :below].argmax()
+                found.append(token)
+                own.held.keep(range(rows))
+                draft, rows = EMPTY, 1
+            tokens: list[int] = torch.stack(found).tolist()  # the one synchronisation
+        own.tokens += (*seen, *tokens[:-1])
+        own.last, own.scored = tokens[-1], 0
+        return tokens
+
     def embed(self, ids: Sequence[int]) -> Hidden:
         """Returns the embeddings [N, H] f32."""
         with torch.inference_mode():
@@ -203,15 +267,28 @@ class TorchTarget:
         """Takes over the cache of a closed request."""
         self._kept.append(session)
         while len(self._kept) > KEPT_PREFIXES or sum(len(kept.tokens) for kept in self._kept) > self.max_length:
-            del self._kept[0]
+            self._drop(self._kept[0])
 
     def forget(self) -> None:
         """Gives back the caches of closed requests."""
-        self._kept.clear()
+        while self._kept:
+            self._drop(self._kept[0])
+
+    def _drop(self, kept: TorchSession) -> None:
+        self._kept.remove(kept)
+        kept.held = KeyValues()  # whoever still has the session does not hold the memory
 
     def _begin(self, prompt: Prompt, taps: tuple[int, ...]) -> KeyValues:
         """Returns keys and values that may hold a first part of the prompt already."""
-        return KeyValues() if taps else self._reused(prompt.ids)
+        return self._empty() if taps else self._reused(prompt.ids)
+
+    def _empty(self) -> KeyValues:
+        """Returns new keys and values, in the static buffers unless a request that is open has them."""
+        if self._static is None:
+            return KeyValues()
+        for kept in [kept for kept in self._kept if self._static.owns(kept.held)]:
+            self._drop(kept)  # recorded passes are worth more than a prefix
+        return KeyValues() if self._static.lent else self._static.lend()
 
     def _encoded(self, held: KeyValues) -> Any:
         """Returns what an encoder made of the source; there is none here."""
@@ -225,10 +302,11 @@ class TorchTarget:
             if common > length:
                 best, length = session, common
         if best is None:
-            return KeyValues()
-        self._kept.remove(best)
-        best.held.length = length
-        return best.held
+            return self._empty()
+        held = best.held
+        self._drop(best)
+        held.length = length
+        return held
 
     def _forward(
         self,
@@ -241,31 +319,67 @@ class TorchTarget:
     ) -> tuple[list[Hidden], list[Hidden] | None]:
         """Returns for each request [N+1, V] logits, and [N+1, taps, H] hidden states where there are taps."""
         counts = [len(draft) + 1 for draft in drafts]
+        with torch.inference_mode(), explained(self.name, self.model):
+            out, tapped = self._pass(held, drafts, last, taps, logits)
+            found = on_host(*([out] if logits else []), *([tapped] if taps else []))  # the one synchronisation
+        each = [[rows[i, :count] for i, count in enumerate(counts)] for rows in found]
+        return each[0] if logits else [], each[-1] if taps else None
+
+    def _pass(
+        self,
+        held: Sequence[KeyValues],
+        drafts: Sequence[Draft],
+        last: Sequence[Token],
+        taps: tuple[int, ...],
+        logits: bool,
+    ) -> Outputs:
+        """Returns logits [batch, rows, V], perhaps of the last row alone where none are wanted, and tapped states."""
+        found = self._recorded(held, drafts, last, taps) if logits else None
+        return found or self._eager(held, drafts, last, taps, logits)
+
+    def _recorded(
+        self, held: Sequence[KeyValues], drafts: Sequence[Draft], last: Sequence[Token], taps: tuple[int, ...]
+    ) -> Outputs | None:
+        """Returns what a recorded pass gives; None where this one cannot be one."""
+        if self._static is None or len(held) > 1 or not self._static.takes(held[0], len(drafts[0]) + 1):
+            return None
+        try:
+            return self._static.run(held[0], drafts[0], last[0], taps)
+        except Unrecordable as reason:
+            self.unrecord(str(reason))
+            return None
+
+    def _eager(
+        self,
+        held: Sequence[KeyValues],
+        drafts: Sequence[Draft],
+        last: Sequence[Token],
+        taps: tuple[int, ...],
+        logits: bool,
+    ) -> Outputs:
+        counts = [len(draft) + 1 for draft in drafts]
         cache = PassCache(held, counts)
         lengths = [one.length for one in held]
         in_order = len(held) == 1 and drafts[0].is_chain
-        ids = torch.zeros(len(held), max(counts), dtype=torch.long)
-        for i, (token, draft) in enumerate(zip(last, drafts, strict=True)):
-            ids[i, : counts[i]] = torch.tensor((token, *draft.tokens))
         layout = None if in_order else layout_of(drafts, lengths, self.device)
-        with (
-            torch.inference_mode(),
-            laid_out(layout),
-            explained(self.name, self.model),
-            Tapped(self.model, taps) as tapped,
-        ):
+        with laid_out(layout), Tapped(self.model, taps) as tapped:
             places = torch.arange(counts[0], device=self.device)[None] + lengths[0] if layout is None else layout.rows
-            out = self._call(ids.to(self.device), places, cache, logits)
+            out = self._call(rows_of(drafts, last, self.device), places, cache, logits)
             if cache.seen == 0:
                 raise Unsupported(
                     f"{self.name}: the model does not use the cache that it is given, so nothing rewinds it"
                 )
-            rows = in_numpy(out) if logits else None  # the one synchronisation
-            states = in_numpy(tapped.states()) if taps else None
-        return (
-            [rows[i, :count] for i, count in enumerate(counts)] if rows is not None else [],
-            [states[i, :count] for i, count in enumerate(counts)] if states is not None else None,
-        )
+            return out, tapped.states() if taps else None
+
+    def _check_draft(self, session: TorchSession, draft: Draft, more: int = 0) -> None:
+        """Raises UsageError for a draft that the model cannot score; more: tokens that will follow it."""
+        if draft.tokens and not 0 <= min(draft.tokens) <= max(draft.tokens) < self.vocab_size:
+            raise UsageError(f"token ids must be in [0, {self.vocab_size}), got {draft.tokens}")
+        if session.length + 1 + draft.depth + more > self.max_length:
+            raise UsageError(
+                f"a draft of {draft.depth + more} tokens does not fit: {session.length + 1} of {self.max_length} "
+                "positions are taken"
+            )
 
     def _check(self, ids: Sequence[int], taps: tuple[int, ...]) -> None:
         if not ids:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -28,6 +28,10 @@ from outpace.types import Draft
 
 OURS = {"sdpa": "outpace_sdpa", "eager": "outpace_eager"}
 """An attention implementation of transformers -> the same one under our masks."""
+
+
+Token: TypeAlias = int | torch.Tensor
+"""A token that is known here, or one that is still on the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,19 @@ def laid_out(layout: Layout | None) -> Iterator[None]:
         yield
     finally:
         _layout.reset(token)
+
+
+def rows_of(drafts: Sequence[Draft], last: Sequence[Token], device: torch.device) -> torch.Tensor:
+    """Returns [batch, rows] on the device the ids of a pass: last tokens and drafts, padded to the longest.
+
+    A last token that is there already is one request's, without a draft, and is not waited for.
+    """
+    if isinstance(last[0], torch.Tensor):
+        return last[0].view(1, 1)
+    ids = torch.zeros(len(drafts), max(map(len, drafts)) + 1, dtype=torch.long)
+    for i, (token, draft) in enumerate(zip(last, drafts, strict=True)):
+        ids[i, : len(draft) + 1] = torch.tensor((token, *draft.tokens))
+    return ids.to(device)
 
 
 def depths(draft: Draft) -> list[int]:

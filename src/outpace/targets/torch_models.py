@@ -223,6 +223,15 @@ def in_numpy(values: torch.Tensor) -> NDArray[np.float32]:
     return array
 
 
+def on_host(*values: torch.Tensor) -> list[NDArray[np.float32]]:
+    """Returns each of the values in f32 on the CPU: one transfer for all of them, which waits for the device."""
+    if len(values) < 2:
+        return [in_numpy(one) for one in values]
+    whole = in_numpy(torch.cat([one.float().flatten() for one in values]))
+    ends = np.cumsum([one.numel() for one in values])
+    return [part.reshape(one.shape) for part, one in zip(np.split(whole, ends[:-1]), values, strict=True)]
+
+
 def common_length(a: Sequence[int], b: Sequence[int]) -> int:
     """Returns how many first tokens are equal."""
     count = 0

@@ -7,6 +7,7 @@ cache; no list of architectures says so. A few passes over four tokens do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +25,21 @@ TOLERANCE = 0.25
 """Differences of rounding must stay under this share of what one other token on the path changes."""
 
 
-def prove(target: TorchTarget) -> None:
-    """Sets `scores_trees` and `joins_requests` to what the model does right.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What passes gave: [path + 1, V] the logits after two tokens and along three more, one a pass.
+
+    allowed: how far from them rounding may lead.
+    """
+
+    prompt: tuple[int, int]
+    path: tuple[int, int, int]
+    logits: Logits
+    allowed: float
+
+
+def prove(target: TorchTarget) -> Shown:
+    """Sets `scores_trees` and `joins_requests` to what the model does right; returns what it gave.
 
     Raises Unsupported when a chain scored in one pass is not scored as token by token, or logits are not numbers.
     """
@@ -44,12 +58,30 @@ def prove(target: TorchTarget) -> None:
             f"{target.name}: several tokens scored in one pass are not scored as one at a time (off by "
             f"{np.abs(chain - one_by_one).max():.2g}): {type(target.model).__name__} cannot verify drafts"
         )
-    if target.scores_trees:
-        tree = Draft((b, c, b, d, a), (-1, -1, 1, 1, 3), (None,) * 5)
-        rows = _scored(target, prompt, tree)[[0, 2, 4, 5]]
-        target.scores_trees = _close(rows, one_by_one, allowed)
+    shown = Shown(prompt, (c, d, a), one_by_one, allowed)
+    target.scores_trees = target.scores_trees and _close(_along(target, shown), one_by_one, allowed)
     target.joins_requests = target.scores_trees and _joins(target, prompt, (c, d, a), one_by_one, allowed)
     target.forget()
+    return shown
+
+
+def check_static(target: TorchTarget, shown: Shown) -> None:
+    """Has the target's recorded passes dropped if they are not what passes over growing buffers were.
+
+    What a modelling file computes in Python is in a recording as it was when it was made, and nowhere said.
+    """
+    found = _sequential(target, shown.prompt, shown.path), _along(target, shown)
+    if not all(_close(rows, shown.logits, shown.allowed) for rows in found):
+        off = max(float(np.abs(rows - shown.logits).max()) for rows in found)
+        target.unrecord(f"recorded passes score otherwise (off by {off:.2g})")
+    target.forget()
+
+
+def _along(target: TorchTarget, shown: Shown) -> Logits:
+    """Returns the logits after the prompt and along the path, from one pass over the tree."""
+    (_, b), (c, d, a) = shown.prompt, shown.path
+    tree = Draft((b, c, b, d, a), (-1, -1, 1, 1, 3), (None,) * 5)
+    return _scored(target, shown.prompt, tree)[[0, 2, 4, 5]]
 
 
 def _sequential(target: TorchTarget, prompt: Sequence[int], path: Sequence[int]) -> Logits:

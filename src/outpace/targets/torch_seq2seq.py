@@ -19,9 +19,11 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from outpace.errors import Unsupported, UsageError
 from outpace.targets.torch_cache import KeyValues, PassCache
-from outpace.targets.torch_causal import Hidden, TorchSession, TorchTarget
-from outpace.targets.torch_models import decoder_layers, explained, in_numpy
+from outpace.targets.torch_causal import TorchSession, TorchTarget
+from outpace.targets.torch_masks import Token, rows_of
+from outpace.targets.torch_models import decoder_layers, explained
 from outpace.targets.torch_packing import dense
+from outpace.targets.torch_static import Outputs
 from outpace.types import Draft, Prompt
 
 
@@ -157,16 +159,15 @@ class TorchSeq2Seq(TorchTarget):
     def _encoded(self, held: KeyValues) -> Any:
         return cast(SourcedKeyValues, held).encoded
 
-    def _forward(
+    def _pass(
         self,
         held: Sequence[KeyValues],
         drafts: Sequence[Draft],
-        last: Sequence[int],
-        taps: tuple[int, ...] = (),
-        *,
-        logits: bool = True,
-    ) -> tuple[list[Hidden], list[Hidden] | None]:
-        [one], [draft], [token] = held, drafts, last
+        last: Sequence[Token],
+        taps: tuple[int, ...],
+        logits: bool,
+    ) -> Outputs:
+        [one], [draft] = held, drafts
         if not draft.is_chain:
             raise UsageError(f"{self.name} scores chains, got a tree: use a drafter of chains")
         if taps:
@@ -175,19 +176,16 @@ class TorchSeq2Seq(TorchTarget):
         assert own.encoded is not None
         cache = PassCache([own], [len(draft) + 1])
         how: dict[str, Any] = {
-            "decoder_input_ids": torch.tensor([(token, *draft.tokens)], device=self.device),
+            "decoder_input_ids": rows_of(drafts, last, self.device),
             "encoder_outputs": BaseModelOutput(last_hidden_state=own.encoded.states),
             "attention_mask": own.encoded.mask,
             self._cache_name: EncoderDecoderCache(cache, own.cross),
             "use_cache": True,
         }
-        with torch.inference_mode(), explained(self.name, self.model):
-            out = self._run(how)
-            if cache.seen == 0:
-                raise Unsupported(
-                    f"{self.name}: the model does not use the cache that it is given: nothing rewinds it"
-                )
-            return ([in_numpy(out.logits)[0]] if logits else []), None
+        out = self._run(how)
+        if cache.seen == 0:
+            raise Unsupported(f"{self.name}: the model does not use the cache that it is given: nothing rewinds it")
+        return out.logits, None
 
     def _run(self, how: dict[str, Any]) -> Any:
         return self.model(**how)
