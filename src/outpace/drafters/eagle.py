@@ -116,5 +116,5 @@ class EagleDrafter:
 
 def make(target: Target, draft: Target | None = None) -> Drafter:
     return drafter_for(
-        target, ("eagle",), lambda head, native: EagleDrafter(load_head(head, native), native.vocab_size)
+        target, "eagle", ("eagle",), lambda head, native: EagleDrafter(load_head(head, native), native.vocab_size)
     )

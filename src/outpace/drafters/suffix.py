@@ -71,16 +71,20 @@ class SuffixSession:
         start = max(0, self._counted - OWN_DEPTH)
         self._counts.feed(self._tokens[start:], self._counted - start)
         self._counted = len(self._tokens)
-        grown = self._grown = continuations(
+        grown = self._grown = self._grow(
             [*((store.counts, STORE_PRIOR) for store in self._stores), (self._counts, OWN_PRIOR)],
-            self._tokens[-OWN_DEPTH:],
-            budget.depth,
-            budget.node_prices(),
-            1 if budget.chains else SLOTS,
+            budget,
             self._calibration.scale if budget.prices else 1.0,  # a fixed length depends on the text alone
             None if self._noise is None else DrawNoise(*self._noise, len(self._tokens) - self._before),
         )
         return Draft(grown.tokens, grown.parents, (None,) * len(grown.tokens))
+
+    def _grow(
+        self, layers: Sequence[tuple[Counts, float]], budget: Budget, scale: float, noise: DrawNoise | None
+    ) -> Growth:
+        width = 1 if budget.chains else SLOTS
+        tail = self._tokens[-OWN_DEPTH:]
+        return continuations(layers, tail, budget.depth, budget.node_prices(), width, scale, noise)
 
     def gain(self, prices: Sequence[float]) -> float:
         """Returns what the last proposal is expected to gain, in tokens: path probabilities less the rows' prices."""
