@@ -19,12 +19,12 @@ TEXT = tuple((37 * i + i * i) % 320 for i in range(120))
 
 
 def made(name, native, tmp_path, monkeypatch):
-    write_head(tmp_path / "head.safetensors", native.target, "eagle" if name == "guided" else name)
+    write_head(tmp_path / "head.safetensors", native.target, "eagle" if name == "blend" else name)
     monkeypatch.setenv("OUTPACE_HEADS", str(tmp_path))
     return DRAFTERS.get(name)(native.target, None)
 
 
-@pytest.fixture(params=(*KINDS, "guided"))
+@pytest.fixture(params=(*KINDS, "blend"))
 def drafter(request, native, tmp_path, monkeypatch):
     return made(request.param, native, tmp_path, monkeypatch)
 
@@ -35,8 +35,8 @@ def head_alone(request, native, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def guided(native, tmp_path, monkeypatch):
-    return made("guided", native, tmp_path, monkeypatch)
+def blend(native, tmp_path, monkeypatch):
+    return made("blend", native, tmp_path, monkeypatch)
 
 
 def test_requests_share_a_drafter_until_its_file_changes(native, drafter, tmp_path):
@@ -112,7 +112,7 @@ def test_a_law_is_what_its_token_was_drawn_from(native, drafter, temperature, sh
     draft = proposed(drafter, drafting, 3)
     assert len(draft)
     for token, law in zip(draft.tokens, draft.laws, strict=True):
-        assert (law is None) == (temperature == 0 or drafter.name == "guided")
+        assert (law is None) == (temperature == 0 or drafter.name == "blend")
         if law is not None:
             probs = law.probs()
             assert probs.shape == (native.target.vocab_size,)
@@ -197,30 +197,28 @@ def followed(native, drafting, session, end, count):
         drafting.observe(Step(EMPTY, verdict, (TEXT[at],), None, Timing()), scores)
 
 
-def test_the_head_begins_with_late_tokens_alone(native, guided, monkeypatch):
-    monkeypatch.setattr("outpace.drafters.guided.WINDOW", 16)
-    session, drafting = opened(native.target, guided, 60)
-    first = proposed(guided, drafting, 3)
+def test_the_head_begins_with_late_tokens_alone(native, blend, monkeypatch):
+    monkeypatch.setattr("outpace.drafters.blend.WINDOW", 16)
+    session, drafting = opened(native.target, blend, 60)
+    first = proposed(blend, drafting, 3)
     assert drafting._native.length == 15  # the last of them is the root of every draft
-    _, late = opened(native.target, guided, 60)
+    _, late = opened(native.target, blend, 60)
     late._features.keep(16)
-    assert content(proposed(guided, late, 3)) == content(first)
+    assert content(proposed(blend, late, 3)) == content(first)
     followed(native, drafting, session, 60, 40)  # none of them drafted: no look
     assert drafting._features.waits <= 32
-    assert content(proposed(guided, drafting, 3)) == content(
-        proposed(guided, opened(native.target, guided, 100)[1], 3)
-    )
+    assert content(proposed(blend, drafting, 3)) == content(proposed(blend, opened(native.target, blend, 100)[1], 3))
 
 
-def test_what_a_look_costs_decides_who_is_asked(native, guided):
+def test_what_a_look_costs_decides_who_is_asked(native, blend):
     """The head's law alone has candidates here: the texts repeat nothing."""
     dear, free = (Budget(3, 3, prices=(0.0,) * 3, tokens_per_second=rate) for rate in (1e9, 1e-9))
 
     def drafts(budget, company):
-        work = [(opened(native.target, guided, 30)[1], budget) for _ in range(company)]
+        work = [(opened(native.target, blend, 30)[1], budget) for _ in range(company)]
         for _ in range(2):  # the first look also reads the prompt, and its time says nothing
-            guided.propose_many(work)
-        return [len(draft) for draft in guided.propose_many(work)]
+            blend.propose_many(work)
+        return [len(draft) for draft in blend.propose_many(work)]
 
     assert drafts(free, 1) == [3]
     assert drafts(dear, 1) == [0]

@@ -1,4 +1,4 @@
-"""Suffixes guided by a head: one tree that grows from counts, and at its root from an `eagle` head's law, too.
+"""Suffixes and a head blended: one tree that grows from counts, and at its root from an `eagle` head's law, too.
 
 Counts know what was said before, the head what the target has in mind. A look of the head costs a share of a pass of
 the target: it is asked where the counts are so unsure that it will probably pay. What the target commits meanwhile
@@ -28,7 +28,7 @@ WINDOW = 128
 COMPANY = 2
 """Requests of a round at most for which the head is asked: each takes a pass of its own."""
 
-GAIN = 0.35
+GAIN = 0.4
 """Tokens that a look brings where counts know nothing; 1 - p of it where they give a continuation probability p."""
 
 SUREST = 0.9
@@ -38,7 +38,7 @@ LATE = 9
 """Looks whose median time is believed."""
 
 
-class GuidedSession(SuffixSession):
+class BlendSession(SuffixSession):
     """One request: its counts, and the head's cache of its late tokens. asks: whether the head may be asked."""
 
     def __init__(
@@ -100,10 +100,10 @@ class GuidedSession(SuffixSession):
         self._native.close()
 
 
-class GuidedDrafter(SuffixDrafter):
+class BlendDrafter(SuffixDrafter):
     """Drafts likely continuations by counts and by a head."""
 
-    name = "guided"
+    name = "blend"
 
     def __init__(self, head: LoadedHead, vocab_size: int, stores: Sequence[Store] = ()) -> None:
         super().__init__(vocab_size, stores)
@@ -112,18 +112,18 @@ class GuidedDrafter(SuffixDrafter):
         self.weight_bytes = head.layer.pass_bytes
 
     def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
-        return GuidedSession(self._head, prompt, context, laws, self._stores)
+        return BlendSession(self._head, prompt, context, laws, self._stores)
 
     def propose_many(self, work: Sequence[tuple[DraftSession, Budget]]) -> list[Draft]:
         for session, _ in work:
-            cast(GuidedSession, session).asks = len(work) <= COMPANY
+            cast(BlendSession, session).asks = len(work) <= COMPANY
         return super().propose_many(work)
 
-    def remembering(self, stores: Sequence[Store]) -> GuidedDrafter:
-        return GuidedDrafter(self._head, self.vocab_size, stores)
+    def remembering(self, stores: Sequence[Store]) -> BlendDrafter:
+        return BlendDrafter(self._head, self.vocab_size, stores)
 
 
 def make(target: Target, draft: Target | None = None) -> Drafter:
     return drafter_for(
-        target, "guided", ("eagle",), lambda head, native: GuidedDrafter(load_head(head, native), native.vocab_size)
+        target, "blend", ("eagle",), lambda head, native: BlendDrafter(load_head(head, native), native.vocab_size)
     )
