@@ -43,6 +43,9 @@ struct AttentionTask {
   const uint16_t* value_block(int row, int block) const {
     return block < shared_blocks ? values[block] : own_values[row * own_blocks + block - shared_blocks];
   }
+  bool same_block(int row, int other, int block) const {
+    return key_block(row, block) == key_block(other, block) && value_block(row, block) == value_block(other, block);
+  }
 };
 
 // Queries (heads of rows) that one pass over the blocks serves: their scaled copies and sums stay in a core's

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "attention.h"
@@ -22,6 +23,15 @@ namespace {
 inline int smaller(int a, int b) { return a < b ? a : b; }
 
 [[gnu::always_inline]] inline void fetch(const uint16_t* line) { __builtin_prefetch(line, 0, 3); }
+
+// f(0) .. f(count - 1), the index a constant: an array that is only ever indexed so lies in registers, whereas loops, which
+// compilers unroll later, leave it in memory around them.
+template <int count, class F>
+[[gnu::always_inline]] inline void unrolled(F f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    (f(std::integral_constant<int, i>()), ...);
+  }(std::make_integer_sequence<int, count>());
+}
 
 // Rows of f16 that are read now, and those that are read next, which are fetched meanwhile: a block's keys, its
 // values, the next block's keys, and so on. Without that one row reads memory at a third of its rate.
@@ -40,6 +50,8 @@ struct Area {
 template <class V, int tile, int vectors>
 struct Attention {
   static constexpr int kStretch = 16 * vectors;
+  static constexpr int kVectors = kPagePositions / 16;
+  static constexpr float kHidden = -std::numeric_limits<float>::infinity();
   static_assert(kPagePositions % kStretch == 0 && tile <= 16);
 
   struct Query {
@@ -75,18 +87,18 @@ struct Attention {
 
   // sums[t][v] += factors[t][k] * row k, for k in order.
   template <int T, int N>
-  static void multiply_rows(const float* const (&factors)[T], Stream rows, ptrdiff_t stride, int count,
-                            V (&sums)[T][N]) {
+  [[gnu::always_inline]] static void multiply_rows(const float* const (&factors)[T], Stream rows, ptrdiff_t stride,
+                                                   int count, V (&sums)[T][N]) {
     for (int k = 0; k < count; ++k, rows = rows.from(stride)) {
       V row[N];
-      for (int v = 0; v < N; ++v) {
+      unrolled<N>([&](auto v) __attribute__((always_inline)) {
         row[v] = V::load(rows.now + 16 * v);
         if (v % 2 == 0) fetch(rows.next + 16 * v);
-      }
-      for (int t = 0; t < T; ++t) {
+      });
+      unrolled<T>([&](auto t) __attribute__((always_inline)) {
         const V factor(factors[t][k]);
-        for (int v = 0; v < N; ++v) sums[t][v] = fused(factor, row[v], sums[t][v]);
-      }
+        unrolled<N>([&](auto v) __attribute__((always_inline)) { sums[t][v] = fused(factor, row[v], sums[t][v]); });
+      });
     }
   }
 
@@ -95,14 +107,15 @@ struct Attention {
   static void score(Tile& queries, Stream keys, int head_dim, int first) {
     const float* factors[T];
     V sums[T][N];
-    for (int t = 0; t < T; ++t) {
+    unrolled<T>([&](auto t) __attribute__((always_inline)) {
       factors[t] = queries.queries[t]->scaled;
-      for (int v = 0; v < N; ++v) sums[t][v] = V(0.0f);
-    }
+      unrolled<N>([&](auto v) __attribute__((always_inline)) { sums[t][v] = V(0.0f); });
+    });
     multiply_rows<T, N>(factors, keys.from(first), kPagePositions, head_dim, sums);
-    for (int t = 0; t < T; ++t) {
-      for (int v = 0; v < N; ++v) store(queries.weights[t] + first + 16 * v, sums[t][v]);
-    }
+    unrolled<T>([&](auto t) __attribute__((always_inline)) {
+      float* const scores = queries.weights[t] + first;
+      unrolled<N>([&](auto v) __attribute__((always_inline)) { store(scores + 16 * v, sums[t][v]); });
+    });
   }
 
   // out += weight * value over the area's positions, 16 N channels; position 0 first corrects what is there.
@@ -110,18 +123,18 @@ struct Attention {
   static void accumulate(const Tile& queries, Stream values, int head_dim, Area area) {
     const float* factors[T];
     V sums[T][N];
-    for (int t = 0; t < T; ++t) {
-      const float* out = queries.queries[area.first + t]->out + area.channel;
+    unrolled<T>([&](auto t) __attribute__((always_inline)) {
+      const float* const out = queries.queries[area.first + t]->out + area.channel;
       const V correction(area.begin == 0 ? queries.corrections[area.first + t] : 1.0f);
       factors[t] = queries.weights[area.first + t] + area.begin;
-      for (int v = 0; v < N; ++v) sums[t][v] = V::load(out + 16 * v) * correction;
-    }
+      unrolled<N>([&](auto v) __attribute__((always_inline)) { sums[t][v] = V::load(out + 16 * v) * correction; });
+    });
     const Stream rows = values.from(static_cast<ptrdiff_t>(area.begin) * head_dim + area.channel);
     multiply_rows<T, N>(factors, rows, head_dim, area.end - area.begin, sums);
-    for (int t = 0; t < T; ++t) {
-      float* out = queries.queries[area.first + t]->out + area.channel;
-      for (int v = 0; v < N; ++v) store(out + 16 * v, sums[t][v]);
-    }
+    unrolled<T>([&](auto t) __attribute__((always_inline)) {
+      float* const out = queries.queries[area.first + t]->out + area.channel;
+      unrolled<N>([&](auto v) __attribute__((always_inline)) { store(out + 16 * v, sums[t][v]); });
+    });
   }
 
   using Score = void (*)(Tile&, Stream, int head_dim, int first);
@@ -148,19 +161,50 @@ struct Attention {
   // Hides the scores of the positions that query t does not see and takes in the largest of the others.
   static void find_largest(Tile& queries, int t, int vectors_seen) {
     float* scores = queries.weights[t];
-    constexpr float kHidden = -std::numeric_limits<float>::infinity();
-    for (int i = 0; i < queries.hidden[t]; ++i) scores[i] = kHidden;
     const V hidden(kHidden);
     V largest = hidden;
-    for (int i = 0; i < 16 * vectors_seen; i += 16) {
-      V visible = V::load(scores + i);
-      if (queries.positions[t] - i < 16) {
-        visible = V::load_first_or(scores + i, queries.positions[t] - i, hidden);
-        store(scores + i, visible);
+    if (queries.positions[t] == kPagePositions && queries.hidden[t] == 0) {
+      unrolled<kVectors>([&](auto i) __attribute__((always_inline)) {
+        largest = larger(V::load(scores + 16 * i), largest);
+      });
+    } else {
+      for (int i = 0; i < queries.hidden[t]; ++i) scores[i] = kHidden;
+      for (int i = 0; i < 16 * vectors_seen; i += 16) {
+        V visible = V::load(scores + i);
+        if (queries.positions[t] - i < 16) {
+          visible = V::load_first_or(scores + i, queries.positions[t] - i, hidden);
+          store(scores + i, visible);
+        }
+        largest = larger(visible, largest);
       }
-      largest = larger(visible, largest);
     }
     queries.queries[t]->largest = numerics::larger(largest_lane(largest), queries.queries[t]->largest);
+  }
+
+  static V sum(const V (&weights)[kVectors]) { return (weights[0] + weights[1]) + (weights[2] + weights[3]); }
+
+  // Turns a query's scores into exp(score - largest); returns their sums, lane by lane.
+  static V weigh(float* scores, V largest, int vectors_seen) {
+    V weights[kVectors];
+    if (vectors_seen == kVectors) {
+      unrolled<kVectors>([&](auto i) __attribute__((always_inline)) {
+        weights[i] = V::load(scores + 16 * i) - largest;
+      });
+      if (all_at_least(weights, numerics::kLeastNormalExp)) {
+        unrolled<kVectors>([&](auto i) __attribute__((always_inline)) {
+          weights[i] = numerics::normal_exp(weights[i]);
+          store(scores + 16 * i, weights[i]);
+        });
+        return sum(weights);
+      }
+    }
+    for (int i = 0; i < kVectors; ++i) {
+      weights[i] = V(0.0f);
+      if (i >= vectors_seen) continue;
+      weights[i] = numerics::exp(V::load(scores + 16 * i) - largest);
+      store(scores + 16 * i, weights[i]);
+    }
+    return sum(weights);
   }
 
   static void weigh_tile(Tile& queries) {
@@ -171,17 +215,12 @@ struct Attention {
       find_largest(queries, t, seen);
       after[t] = queries.queries[t]->largest;
     }
+    V sums[tile];
+    for (int t = 0; t < queries.count; ++t) sums[t] = weigh(queries.weights[t], V(after[t]), seen);
+    // Not before: a vector cannot be read from lanes that are on their way to memory one by one.
     store(queries.corrections, numerics::exp(V::load(before) - V::load(after)));
     for (int t = 0; t < queries.count; ++t) {
-      V weights[kPagePositions / 16];
-      for (int i = 0; i < kPagePositions / 16; ++i) {
-        weights[i] = V(0.0f);
-        if (i >= seen) continue;
-        weights[i] = numerics::exp(V::load(queries.weights[t] + 16 * i) - V(after[t]));
-        store(queries.weights[t] + 16 * i, weights[i]);
-      }
-      const V sum = (weights[0] + weights[1]) + (weights[2] + weights[3]);
-      queries.queries[t]->lanes = fused(queries.queries[t]->lanes, V(queries.corrections[t]), sum);
+      queries.queries[t]->lanes = fused(queries.queries[t]->lanes, V(queries.corrections[t]), sums[t]);
     }
   }
 
@@ -201,29 +240,42 @@ struct Attention {
     }
   }
 
+  // The block's part of the result of queries that all read the same keys and values.
+  static void attend_together(const AttentionTask& task, Query* const* queries, int count, int block) {
+    const int start = block * kPagePositions;
+    Tile together;
+    together.count = count;
+    for (int t = 0; t < count; ++t) {
+      const Query& query = *queries[t];
+      together.queries[t] = queries[t];
+      together.positions[t] = smaller(kPagePositions, query.visible - start);
+      together.hidden[t] = query.first > start ? query.first - start : 0;
+    }
+    const Query& first = *queries[0];
+    const uint16_t *const keys = task.key_block(first.row, block), *const values = task.value_block(first.row, block);
+    const bool last = first.visible <= start + kPagePositions;
+    score_tile(together, {keys, values}, task.head_dim);
+    weigh_tile(together);
+    accumulate_tile(together, {values, last ? keys : task.key_block(first.row, block + 1)}, task.head_dim);
+  }
+
   // The block's part of the result of those queries that see some of it.
   static void attend_block(const AttentionTask& task, Query* queries, int count, int block) {
     const int start = block * kPagePositions;
-    for (int i = 0; i < count;) {
-      Tile together;
-      const uint16_t *keys = nullptr, *values = nullptr;
-      for (together.count = 0; i < count && together.count < tile; ++i) {
-        Query& query = queries[i];
-        if (query.visible <= start || query.first >= start + kPagePositions) continue;
-        const uint16_t *own_keys = task.key_block(query.row, block), *own_values = task.value_block(query.row, block);
-        if (together.count > 0 && (own_keys != keys || own_values != values)) break;
-        keys = own_keys;
-        values = own_values;
-        together.positions[together.count] = smaller(kPagePositions, query.visible - start);
-        together.hidden[together.count] = query.first > start ? query.first - start : 0;
-        together.queries[together.count++] = &query;
+    Query* seeing[kQueriesAtOnce];
+    int all = 0;
+    for (int i = 0; i < count; ++i) {
+      if (queries[i].visible > start && queries[i].first < start + kPagePositions) seeing[all++] = &queries[i];
+    }
+    for (int i = 0, alike; i < all; i += alike) {
+      const int row = seeing[i]->row;
+      for (alike = 1; i + alike < all && task.same_block(row, seeing[i + alike]->row, block);) ++alike;
+      // Tiles as even as can be: in small ones a load, and a conversion, serves fewer queries.
+      const int tiles = (alike + tile - 1) / tile;
+      for (int t = 0; t < tiles; ++t) {
+        const int begin = i + alike * t / tiles, end = i + alike * (t + 1) / tiles;
+        attend_together(task, seeing + begin, end - begin, block);
       }
-      if (together.count == 0) return;
-      const Query& first = *together.queries[0];
-      const bool last = first.visible <= start + kPagePositions;
-      score_tile(together, {keys, values}, task.head_dim);
-      weigh_tile(together);
-      accumulate_tile(together, {values, last ? keys : task.key_block(first.row, block + 1)}, task.head_dim);
     }
   }
 

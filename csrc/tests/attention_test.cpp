@@ -293,6 +293,18 @@ TEST(attention_of_extreme_scores_stays_finite) {
   }
 }
 
+TEST(attention_of_weights_that_are_barely_normal_has_the_same_bits_everywhere) {
+  const Cache cache(64, 192, 27);
+  for (const float factor : {4.0f, 6.0f, 8.0f, 10.0f, 14.0f}) {  // scores some 60 to 200 below the largest one
+    Problem problem(64, 3, {192, 191, 190}, 28);
+    for (float& query : problem.queries) query *= factor;
+    const std::vector<float> expected = problem.attend(portable_kernels(), cache, cache.blocks);
+    for (const Kernels* kernels : available_kernels()) {
+      CHECK(same(problem.attend(*kernels, cache, cache.blocks), expected));
+    }
+  }
+}
+
 TEST(attention_shows_a_nan_in_every_kernel) {
   Cache cache(64, 70, 16);
   cache.key(3, 5) = 0x7e00;

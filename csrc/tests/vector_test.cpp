@@ -145,6 +145,14 @@ TEST(vector_exp_is_within_one_unit_of_the_last_place) {
   }
 }
 
+TEST(vector_exp_of_normal_results_is_the_same_exp) {
+  for (uint32_t bits = 0; -std::bit_cast<float>(bits) >= numerics::kLeastNormalExp; bits += 128) {
+    const float x = -std::bit_cast<float>(bits);
+    CHECK_EQUAL(numerics::normal_exp(x), numerics::exp(x));
+  }
+  CHECK_EQUAL(numerics::normal_exp(numerics::kLeastNormalExp), numerics::exp(numerics::kLeastNormalExp));
+}
+
 TEST(vector_exp_at_the_ends) {
   CHECK_EQUAL(numerics::exp(0.0f), 1.0f);
   CHECK_EQUAL(numerics::exp(-0.0f), 1.0f);

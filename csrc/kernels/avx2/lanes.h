@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -82,6 +83,25 @@ static inline __m256 scale(__m256 x, __m256 n) {
   return _mm256_mul_ps(_mm256_mul_ps(x, power(half)), power(_mm256_sub_epi32(exponent, half)));
 }
 static inline F32x16 scale(F32x16 x, F32x16 n) { return {scale(x.low, n.low), scale(x.high, n.high)}; }
+static inline __m256 add_exponent(__m256 x, __m256 rounded) {
+  const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(rounded), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
+}
+static inline F32x16 add_exponent(F32x16 x, F32x16 rounded) {
+  return {add_exponent(x.low, rounded.low), add_exponent(x.high, rounded.high)};
+}
+
+// Whether every lane is; NaN is not.
+template <size_t n>
+static inline bool all_at_least(const F32x16 (&x)[n], float least) {
+  const __m256 bound = _mm256_set1_ps(least);
+  __m256 all = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+  for (const F32x16& lanes : x) {
+    all = _mm256_and_ps(all, _mm256_cmp_ps(lanes.low, bound, _CMP_GE_OQ));
+    all = _mm256_and_ps(all, _mm256_cmp_ps(lanes.high, bound, _CMP_GE_OQ));
+  }
+  return _mm256_movemask_ps(all) == 0xff;
+}
 
 static inline void store(float* y, F32x16 x) {
   _mm256_storeu_ps(y, x.low);

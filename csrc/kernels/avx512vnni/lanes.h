@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "numerics.h"
@@ -46,6 +47,18 @@ static inline F32x16 fused_minus(F32x16 a, F32x16 b, F32x16 c) { return _mm512_f
 static inline F32x16 larger(F32x16 a, F32x16 b) { return _mm512_max_ps(a.v, b.v); }
 static inline F32x16 smaller(F32x16 a, F32x16 b) { return _mm512_min_ps(a.v, b.v); }
 static inline F32x16 scale(F32x16 x, F32x16 n) { return _mm512_scalef_ps(x.v, n.v); }
+static inline F32x16 add_exponent(F32x16 x, F32x16 rounded) {
+  const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(rounded.v), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x.v), exponent));
+}
+
+// Whether every lane is; NaN is not.
+template <size_t n>
+static inline bool all_at_least(const F32x16 (&x)[n], float least) {
+  __mmask16 all = 0xffff;
+  for (const F32x16& lanes : x) all = _mm512_mask_cmp_ps_mask(all, lanes.v, _mm512_set1_ps(least), _CMP_GE_OQ);
+  return all == 0xffff;
+}
 
 static inline void store(float* y, F32x16 x) { _mm512_storeu_ps(y, x.v); }
 static inline void store_first(float* y, F32x16 x, int count) { _mm512_mask_storeu_ps(y, first_lanes(count), x.v); }

@@ -4,6 +4,7 @@
 
 #include <arm_neon.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -82,6 +83,24 @@ static inline F32x16 scale(F32x16 x, F32x16 n) {
     x.v[i] = vmulq_f32(vmulq_f32(x.v[i], power(half)), power(vsubq_s32(exponent, half)));
   }
   return x;
+}
+
+static inline F32x16 add_exponent(F32x16 x, F32x16 rounded) {
+  for (int i = 0; i < 4; ++i) {
+    const int32x4_t exponent = vshlq_n_s32(vreinterpretq_s32_f32(rounded.v[i]), 23);
+    x.v[i] = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x.v[i]), exponent));
+  }
+  return x;
+}
+
+// Whether every lane is; NaN is not.
+template <size_t n>
+static inline bool all_at_least(const F32x16 (&x)[n], float least) {
+  uint32x4_t all = vdupq_n_u32(~0u);
+  for (const F32x16& lanes : x) {
+    for (const float32x4_t& four : lanes.v) all = vandq_u32(all, vcgeq_f32(four, vdupq_n_f32(least)));
+  }
+  return vminvq_u32(all) != 0;
 }
 
 static inline void store(float* y, F32x16 x) {
