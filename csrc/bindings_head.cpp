@@ -81,11 +81,11 @@ static nb::tuple draft(DraftHead& head, const SharedHeadSession& session, const 
   return nb::make_tuple(found, parents, probabilities);
 }
 
-// A tree that grows from counts and the head's law: (tokens, parents, probs, whether it looked and took in `hidden`).
+// A tree that grows from counts and, at its root, the head's law.
 static nb::tuple blend(DraftHead& head, const SharedHeadSession& session, const Features& hidden, const Ids& tokens,
                        const AskedLayers& layers, const std::vector<int32_t>& tail, int depth,
                        const std::vector<double>& prices, int width, double scale, const AskedNoise& noise,
-                       double temperature, double sure) {
+                       double temperature) {
   check_features(head, hidden, tokens);
   if (!(temperature > 0)) throw std::invalid_argument("temperature must be above 0, got " + std::to_string(temperature));
   const std::vector<int32_t> ids = as_int32(tokens, "token ids");
@@ -95,10 +95,9 @@ static nb::tuple blend(DraftHead& head, const SharedHeadSession& session, const 
   std::vector<GrownNode> nodes;
   {
     const nb::gil_scoped_release release;
-    nodes = grow(asked, tail, {depth, prices, width, scale, drawn, &guide, sure});
+    nodes = grow(asked, tail, {depth, prices, width, scale, drawn, &guide});
   }
-  const nb::tuple grown = as_tuples(nodes);
-  return nb::make_tuple(grown[0], grown[1], grown[2], guide.looked());
+  return as_tuples(nodes);
 }
 
 static std::vector<std::pair<int, float>> top(const Vector& logits, int count) {
@@ -134,9 +133,8 @@ void bind_head(nanobind::module_& module) {
            "Begins a draft and returns the tree ([token], [parent], [probability]) of its most probable paths. prices: "
            "the least path probability of each node in its turn.")
       .def("blend", &blend, "session"_a, "hidden"_a, "tokens"_a, "layers"_a, "tail"_a, "depth"_a, "prices"_a,
-           "width"_a, "scale"_a, "noise"_a.none(), "temperature"_a, "sure"_a,
-           "Returns (tokens, parents, probs, whether `hidden` was taken in): `grow`, asking the head of the tail's "
-           "continuations unless the counts give one the probability `sure`.")
+           "width"_a, "scale"_a, "noise"_a.none(), "temperature"_a,
+           "Begins a draft and returns (tokens, parents, probs): `grow`, with the head's law of the tail's continuations.")
       .def_prop_ro("taps", &DraftHead::taps)
       .def_prop_ro("block", &DraftHead::block)
       .def_prop_ro("draft_vocab", &DraftHead::draft_vocab)

@@ -194,7 +194,7 @@ class Tree {
     std::reverse(path_.begin() + static_cast<std::ptrdiff_t>(start), path_.end());
     rank();
     if (limits_.noise && candidates_.size() > kContestants) candidates_.resize(kContestants);
-    const bool asks = node < 0 && limits_.guide != nullptr && limits_.sure > 0 && !sure();
+    const bool asks = node < 0 && limits_.guide != nullptr;
     if (asks) ask();
     if (limits_.noise) contest(static_cast<uint32_t>(path_.size() - start), asks);
     const size_t width = std::min(candidates_.size(), static_cast<size_t>(limits_.width));
@@ -228,8 +228,6 @@ class Tree {
     }
     sort();
   }
-
-  bool sure() const { return !candidates_.empty() && limits_.scale * candidates_[0].prob >= limits_.sure; }
 
   // Adds what the guide says of the tail's continuations to what the counts say.
   void ask() {

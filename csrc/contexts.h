@@ -97,8 +97,7 @@ struct GrowthLimits {
   int width;                       // children of a node
   double scale;                    // of every probability
   std::optional<DrawNoise> noise;
-  Guide* guide = nullptr;  // asked unless the counts give a continuation the probability `sure`; 0 = never
-  double sure = 0.0;
+  Guide* guide = nullptr;
 };
 
 // The likely continuations of `tail` by falling path probability, up to the first that is not worth its price.

@@ -21,8 +21,6 @@ class HeadGuide : public Guide {
   std::span<const int32_t> likely() const override { return likely_; }
   double prob(int32_t token) const override;
 
-  bool looked() const { return logits_ != nullptr; }
-
  private:
   void most_probable();
   void favoured();

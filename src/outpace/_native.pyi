@@ -144,8 +144,7 @@ class DraftHead:
         scale: float,
         noise: tuple[int, int, int] | None,
         temperature: float,
-        sure: float,
-    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...], bool]: ...
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]: ...
     @property
     def taps(self) -> int: ...
     @property

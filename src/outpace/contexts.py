@@ -12,8 +12,8 @@ e_x exponential noise (the Gumbel noise is -ln e_x). Counts are only roughly p, 
     P(x is drawn) = TRUSTED s_x / (sum of s + UNLISTED sqrt(1 - sum of p)) + (1 - TRUSTED) p(x),
     s_x = (p(x) / e_x) ^ SHARPNESS
 
-A guide (a draft head) has its say at the tail where the counts are not sure: p is then the mean of its law and
-theirs, which is nearer to the target's own, so the contest is sharper and all that it says is trusted.
+A guide (a draft head) has its say at the tail: p is then the mean of its law and the counts', which is nearer to the
+target's own, so the contest is sharper and all that it says is trusted.
 
 This is the readable form; `csrc/contexts.cpp` does the same, to the bit, in a few microseconds.
 """
@@ -209,7 +209,6 @@ def grow(
     scale: float = 1.0,
     noise: DrawNoise | None = None,
     guide: Guide | None = None,
-    sure: float = 0.0,
 ) -> Growth:
     """Returns the continuations of `tail` by falling path probability, up to the first that is not worth its price.
 
@@ -217,7 +216,7 @@ def grow(
     prices: [most nodes] the least path probability of each node. width: children of a node, at most SLOTS. scale:
     what every probability is multiplied by, for texts that are more or less predictable than their counts. noise:
     what the tokens will be drawn with; None = the probabilities of a place are taken as they are. guide: asked of the
-    tail unless the counts give a continuation the probability `sure`; 0 = never.
+    tail's continuations.
     """
     tokens: list[int] = []
     parents: list[int] = []
@@ -233,11 +232,11 @@ def grow(
         ranked = likely(layers, [*tail, *below])
         if noise is not None:
             ranked = ranked[:CONTESTANTS]
-        asks = guide is not None and node < 0 and sure > 0 and not (ranked and scale * ranked[0][1] >= sure)
-        if guide is not None and asks:
+        if guide is not None and node < 0:
             ranked = guided(ranked, guide)
         if noise is not None:
-            ranked = contested(ranked, noise._replace(place=noise.place + len(below)), asks)
+            place = noise._replace(place=noise.place + len(below))
+            ranked = contested(ranked, place, guide is not None and node < 0)
         for token, listed in ranked[:width]:
             prob = min(1.0, scale * listed)
             if path_probability * prob >= prices[len(tokens)]:

@@ -53,17 +53,15 @@ def counted(text):
 
 def test_the_law_is_the_mean_of_what_counts_and_guide_say():
     counts = counted([1, 2] * 2 + [1, 3] * 2)
-    grown = grow([(counts, 0.0)], [1], 1, FREE, 8, guide=Told({3: 0.6, 9: 0.4}), sure=0.9)
+    grown = grow([(counts, 0.0)], [1], 1, FREE, 8, guide=Told({3: 0.6, 9: 0.4}))
     said = dict(zip(grown.tokens, grown.probs, strict=True))
     assert said == pytest.approx({3: (1 - GUIDED) * 0.5 + GUIDED * 0.6, 2: (1 - GUIDED) * 0.5, 9: GUIDED * 0.4})
 
 
-def test_where_counts_are_sure_no_guide_is_asked():
-    guide, counts = Told({3: 1.0}), counted([1, 2] * 50)
-    assert grow([(counts, 1.0)], [1], 4, FREE, 8, guide=guide, sure=0.9).tokens[:4] == (2, 1, 2, 1)
-    assert guide.looks == 0
-    assert grow([(counts, 1.0)], [1], 4, FREE, 8, guide=guide, sure=1.0).tokens[:2] == (3, 2)
-    assert grow([(counts, 1.0)], [7], 4, FREE, 8, guide=guide, sure=0.1).tokens == (3,)
+def test_the_tail_alone_is_looked_at_and_once():
+    guide, counts = Told({3: 0.9}), counted([1, 2] * 50)
+    assert grow([(counts, 1.0)], [1], 4, FREE, 8, guide=guide).tokens[:2] == (2, 1)
+    assert grow([(counts, 1.0)], [7], 4, FREE, 8, guide=guide).tokens == (3,)
     assert guide.looks == 2
 
 
@@ -80,12 +78,11 @@ def test_the_fast_form_is_the_readable_one(native, head, seed):
     tail, depth, width = text[-6:], chance.randint(1, 5), chance.randint(1, 8)
     prices = sorted(0.05 * chance.random() for _ in range(chance.randint(1, 14)))
     noise = chance.choice([None, DrawNoise(chance.randrange(1 << 64), chance.randrange(3), 40)])
-    temperature, sure = chance.choice([0.7, 1.0]), chance.choice([0.0, 0.2, 0.9])
-    *fast, taken = head.layer.blend(
-        head.layer.open(), hidden, tokens, [(counts, 2.0)], tail, depth, prices, width, 1.1, noise, temperature, sure
+    temperature = chance.choice([0.7, 1.0])
+    fast = head.layer.blend(
+        head.layer.open(), hidden, tokens, [(counts, 2.0)], tail, depth, prices, width, 1.1, noise, temperature
     )
     guide = ReadableGuide(head, head.layer.open(), hidden, tokens, temperature, noise)
-    slow = grow([(readable, 2.0)], tail, depth, prices, width, 1.1, noise, guide, sure)
+    slow = grow([(readable, 2.0)], tail, depth, prices, width, 1.1, noise, guide)
     assert (fast[0], fast[1]) == (slow.tokens, slow.parents)
     assert fast[2] == pytest.approx(slow.probs, rel=1e-4)
-    assert taken == bool(guide.likely())

@@ -13,8 +13,8 @@ from statistics import median_low
 from time import perf_counter as clock
 from typing import Any, cast
 
-from outpace.contexts import Counts, DrawNoise, Growth
-from outpace.drafters.suffix import OWN_DEPTH, Store, SuffixDrafter, SuffixSession
+from outpace.contexts import DrawNoise, Growth
+from outpace.drafters.suffix import OWN_DEPTH, Layers, Store, SuffixDrafter, SuffixSession, expected_gain
 from outpace.heads.loading import LoadedHead, drafter_for, load_head
 from outpace.heads.session import FeatureSession
 from outpace.types import Budget, Context, Draft, Drafter, DraftSession, LawMaker, Prompt, Scores, Step, Target
@@ -28,14 +28,37 @@ WINDOW = 128
 COMPANY = 2
 """Requests of a round at most for which the head is asked: each takes a pass of its own."""
 
-GAIN = 0.4
-"""Tokens that a look brings where counts know nothing; 1 - p of it where they give a continuation probability p."""
+FIRST_GAIN, FIRST_WEIGHT, FADE = 0.4, 4.0, 0.98
+"""Tokens that a look is first taken to bring for each one that counts miss, the weight of that in misses, and how late
+looks outweigh early ones."""
 
-SUREST = 0.9
-"""The head is not asked where the counts give a continuation this probability, whatever a look costs."""
+LEAST_MISS = 0.1
+"""The head is not asked where the counts miss the next token less often than this, whatever a look costs."""
 
 LATE = 9
 """Looks whose median time is believed."""
+
+
+class Looks:
+    """What looks of the head are worth in one request, by their trees' own probabilities, and what they cost."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=LATE)
+        self._gained, self._missed = FIRST_GAIN * FIRST_WEIGHT, FIRST_WEIGHT
+
+    def pays(self, miss: float, budget: Budget) -> bool:
+        """Returns whether to look where counts miss the next token with this probability."""
+        if miss < LEAST_MISS:
+            return False
+        if not self._seconds or not budget.tokens_per_second:  # a fixed length may depend on the text alone
+            return True
+        return miss * self._gained / self._missed >= median_low(self._seconds) * budget.tokens_per_second
+
+    def observe(self, miss: float, gained: float, seconds: float) -> None:
+        self._gained = FADE * self._gained + gained
+        self._missed = FADE * self._missed + miss
+        if seconds:
+            self._seconds.append(seconds)
 
 
 class BlendSession(SuffixSession):
@@ -50,43 +73,36 @@ class BlendSession(SuffixSession):
         self._temperature = laws.temperature or 1.0
         self._head = head
         self._native = head.layer.open()
-        self._seconds: deque[float] = deque(maxlen=LATE)
+        self._looks = Looks()
         self.asks = True
 
-    def _grow(
-        self, layers: Sequence[tuple[Counts, float]], budget: Budget, scale: float, noise: DrawNoise | None
-    ) -> Growth:
-        width = 1 if budget.chains else WIDTH
+    def _grow(self, layers: Layers, budget: Budget, scale: float, noise: DrawNoise | None) -> Growth:
+        grown = super()._grow(layers, budget, scale, noise)
+        miss = 1.0 - sum(prob for parent, prob in zip(grown.parents, grown.probs, strict=True) if parent < 0)
+        asks = self.asks or not budget.tokens_per_second
+        if not asks or len(self._features.committed) < 2 or not self._looks.pays(miss, budget):
+            return grown
+        first = self._begin()
+        counts: Any = layers  # of the native kind where heads run
+        prices = budget.node_prices()
+        start = clock()
+        blended = Growth(
+            *self._head.layer.blend(
+                self._native, *self._features.pending(), counts, self._tokens[-OWN_DEPTH:], budget.depth, prices,
+                1 if budget.chains else WIDTH, scale, noise, self._temperature,
+            )
+        )  # fmt: skip
+        seconds = 0.0 if first else clock() - start
+        self._looks.observe(miss, expected_gain(blended, prices) - expected_gain(grown, prices), seconds)
+        return blended
+
+    def _begin(self) -> bool:
+        """Returns whether the next look reads many tokens: the first one, or after long without one."""
         if self._features.waits > WINDOW:
             self._native.close()
             self._native = self._head.layer.open()
             self._features.keep(WINDOW)
-        first = not self._native.length
-        hidden, tokens = self._features.waiting()
-        counts: Any = layers  # of the native kind where heads run
-        start = clock()
-        drafted, parents, probs, looked = self._head.layer.blend(
-            self._native, hidden, tokens, counts, self._tokens[-OWN_DEPTH:], budget.depth, budget.node_prices(),
-            width, scale, noise, self._temperature, self._sure(budget),
-        )  # fmt: skip
-        if looked:
-            self._features.taken()
-            if not first:
-                self._seconds.append(clock() - start)
-        return Growth(drafted, parents, probs)
-
-    def _sure(self, budget: Budget) -> float:
-        """Returns the probability of a continuation from which on the head is not worth asking."""
-        if len(self._features.committed) < 2:
-            return 0.0
-        if not budget.tokens_per_second:  # a fixed length, whose drafts may depend on the text alone
-            return SUREST
-        if not self.asks:
-            return 0.0
-        if not self._seconds:
-            return SUREST
-        price = median_low(self._seconds) * budget.tokens_per_second
-        return min(SUREST, max(0.0, 1.0 - price / GAIN))
+        return not self._native.length
 
     def observe(self, step: Step, scores: Scores) -> None:
         super().observe(step, scores)

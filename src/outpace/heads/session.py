@@ -20,30 +20,20 @@ class FeatureSession:
         self._tokens: list[int] = list(prompt.ids[1:])
 
     def pending(self) -> tuple[Array, list[int]]:
-        """Returns what `waiting` does, and takes it."""
-        found = self.waiting()
-        self.taken()
-        return found
-
-    def waiting(self) -> tuple[Array, list[int]]:
-        """Returns what was committed and not yet taken: hidden states [n, taps, H], and the token after each."""
-        if len(self._hidden) > 1:
-            self._hidden = [np.concatenate(self._hidden)]
-        return np.ascontiguousarray(self._hidden[0], np.float32), self._tokens
+        """Returns what was committed since the last call: hidden states [n, taps, H], and the token after each."""
+        hidden = self._hidden[0] if len(self._hidden) == 1 else np.concatenate(self._hidden)
+        tokens, self._hidden, self._tokens = self._tokens, [hidden[:0]], []
+        return np.ascontiguousarray(hidden, np.float32), tokens
 
     @property
     def waits(self) -> int:
-        """Tokens that wait to be taken."""
+        """Tokens that the next call of `pending` returns."""
         return len(self._tokens)
 
     def keep(self, count: int) -> None:
-        """Forgets all that waits but the last `count`."""
-        hidden, _ = self.waiting()
+        """Forgets all of them but the last `count`."""
+        hidden = self._hidden[0] if len(self._hidden) == 1 else np.concatenate(self._hidden)
         self._hidden, self._tokens = [hidden[-count:].copy()], self._tokens[-count:]
-
-    def taken(self) -> None:
-        """Forgets what waited."""
-        self._hidden, self._tokens = [self._hidden[0][:0]], []
 
     def observe(self, step: Step, scores: Scores) -> None:
         if scores.hidden is None:
