@@ -29,14 +29,17 @@ COMPANY = 2
 """Requests of a round at most for which the head is asked: each takes a pass of its own."""
 
 FIRST_GAIN, FIRST_WEIGHT, FADE = 0.4, 4.0, 0.98
-"""Tokens that a look is first taken to bring for each one that counts miss, the weight of that in misses, and how late
-looks outweigh early ones."""
+"""Tokens that a look is first taken to bring for each one that counts miss, the weight of that in misses, and how
+much late looks outweigh early ones."""
 
 LEAST_MISS = 0.1
 """The head is not asked where the counts miss the next token less often than this, whatever a look costs."""
 
 LATE = 9
 """Looks whose median time is believed."""
+
+TOLL = 1.5
+"""What a look costs by the time that it takes: the target's next pass finds less of what it needs in the caches."""
 
 
 class Looks:
@@ -52,7 +55,8 @@ class Looks:
             return False
         if not self._seconds or not budget.tokens_per_second:  # a fixed length may depend on the text alone
             return True
-        return miss * self._gained / self._missed >= median_low(self._seconds) * budget.tokens_per_second
+        price = TOLL * median_low(self._seconds) * budget.tokens_per_second
+        return miss * self._gained / self._missed >= price
 
     def observe(self, miss: float, gained: float, seconds: float) -> None:
         self._gained = FADE * self._gained + gained
