@@ -9,7 +9,9 @@
 #include <algorithm>
 
 #include "bindings_arrays.h"
+#include "bindings_growth.h"
 #include "head.h"
+#include "head_guide.h"
 
 namespace outpace {
 
@@ -49,7 +51,7 @@ static NumpyFloats begin(DraftHead& head, const SharedHeadSession& session, cons
   return as_array(logits, 0, {size_t(1 + ahead), size_t(head.draft_vocab())});
 }
 
-static NumpyFloats grow(DraftHead& head, const SharedHeadSession& session, const Ids& parents, const Ids& tokens) {
+static NumpyFloats grow_nodes(DraftHead& head, const SharedHeadSession& session, const Ids& parents, const Ids& tokens) {
   const std::vector<int32_t> above = as_int32(parents, "parents"), ids = as_int32(tokens, "token ids");
   Floats logits;
   {
@@ -79,6 +81,25 @@ static nb::tuple draft(DraftHead& head, const SharedHeadSession& session, const 
   return nb::make_tuple(found, parents, probabilities);
 }
 
+// A tree that grows from counts and, at its root, the head's law.
+static nb::tuple blend(DraftHead& head, const SharedHeadSession& session, const Features& hidden, const Ids& tokens,
+                       const AskedLayers& layers, const std::vector<int32_t>& tail, int depth,
+                       const std::vector<double>& prices, int width, double scale, const AskedNoise& noise,
+                       double temperature) {
+  check_features(head, hidden, tokens);
+  if (!(temperature > 0)) throw std::invalid_argument("temperature must be above 0, got " + std::to_string(temperature));
+  const std::vector<int32_t> ids = as_int32(tokens, "token ids");
+  const std::vector<ContextLayer> asked = as_layers(layers);
+  const std::optional<DrawNoise> drawn = as_noise(noise);
+  HeadGuide guide(head, *session, hidden.data(), ids, temperature, drawn);
+  std::vector<GrownNode> nodes;
+  {
+    const nb::gil_scoped_release release;
+    nodes = grow(asked, tail, {depth, prices, width, scale, drawn, &guide});
+  }
+  return as_tuples(nodes);
+}
+
 static std::vector<std::pair<int, float>> top(const Vector& logits, int count) {
   std::vector<Candidate> found(std::max(count, 0));
   top_tokens(logits.data(), int(logits.size()), count, found.data());
@@ -105,12 +126,15 @@ void bind_head(nanobind::module_& module) {
       .def("begin", &begin, "session"_a, "hidden"_a, "tokens"_a, "ahead"_a = 0,
            "Adds committed tokens with the target's hidden states before each [tokens, taps, H]; returns the logits "
            "[1 + ahead, draft_vocab] of the last row and of mask rows after it.")
-      .def("grow", &grow, "session"_a, "parents"_a, "tokens"_a,
+      .def("grow", &grow_nodes, "session"_a, "parents"_a, "tokens"_a,
            "Adds nodes to the draft (parents among all nodes, -1 = the last committed row); returns their logits.")
       .def("draft", &draft, "session"_a, "hidden"_a, "tokens"_a, "depth"_a, "width"_a, "beam"_a,
            "worth_a_pass"_a, "prices"_a,
            "Begins a draft and returns the tree ([token], [parent], [probability]) of its most probable paths. prices: "
            "the least path probability of each node in its turn.")
+      .def("blend", &blend, "session"_a, "hidden"_a, "tokens"_a, "layers"_a, "tail"_a, "depth"_a, "prices"_a,
+           "width"_a, "scale"_a, "noise"_a.none(), "temperature"_a,
+           "Begins a draft and returns (tokens, parents, probs): `grow`, with the head's law of the tail's continuations.")
       .def_prop_ro("taps", &DraftHead::taps)
       .def_prop_ro("block", &DraftHead::block)
       .def_prop_ro("draft_vocab", &DraftHead::draft_vocab)

@@ -193,7 +193,10 @@ class Tree {
     }
     std::reverse(path_.begin() + static_cast<std::ptrdiff_t>(start), path_.end());
     rank();
-    if (limits_.noise) contest(static_cast<uint32_t>(path_.size() - start));
+    if (limits_.noise && candidates_.size() > kContestants) candidates_.resize(kContestants);
+    const bool asks = node < 0 && limits_.guide != nullptr;
+    if (asks) ask();
+    if (limits_.noise) contest(static_cast<uint32_t>(path_.size() - start), asks);
     const size_t width = std::min(candidates_.size(), static_cast<size_t>(limits_.width));
     for (size_t i = 0; i < width; ++i) {
       const double prob = std::min(1.0, limits_.scale * candidates_[i].prob);
@@ -226,22 +229,31 @@ class Tree {
     sort();
   }
 
+  // Adds what the guide says of the tail's continuations to what the counts say.
+  void ask() {
+    limits_.guide->look();
+    for (const int32_t token : limits_.guide->likely()) {
+      if (!listed(token)) candidates_.push_back({token, 0.0});
+    }
+    for (auto& [token, prob] : candidates_) prob += kGuided * (limits_.guide->prob(token) - prob);
+    sort();
+  }
+
   // Replaces the candidates' probabilities by those of being drawn with the noise of the place after `depth` tokens.
-  void contest(uint32_t depth) {
-    if (candidates_.size() > kContestants) candidates_.resize(kContestants);
+  void contest(uint32_t depth, bool guided) {
     const auto& [seed, choice, place] = *limits_.noise;
     const sampling::NoiseKey key{seed, place + depth, 0, choice << 8};
-    std::array<double, kContestants> strengths;
+    const double sharpness = guided ? kGuidedSharpness : kSharpness, trusted = guided ? 1.0 : kTrusted;
+    strengths_.clear();
     double listed = 0.0, sum = 0.0;
-    for (size_t i = 0; i < candidates_.size(); ++i) {
-      const auto& [token, prob] = candidates_[i];
+    for (const auto& [token, prob] : candidates_) {
       listed += prob;
-      strengths[i] = std::sqrt(prob / sampling::exponential(static_cast<uint32_t>(token), key));
-      sum += strengths[i];
+      strengths_.push_back(std::pow(prob / sampling::exponential(static_cast<uint32_t>(token), key), sharpness));
+      sum += strengths_.back();
     }
     sum += kUnlisted * std::sqrt(std::max(1.0 - listed, kLeastUnlisted));
     for (size_t i = 0; i < candidates_.size(); ++i) {
-      candidates_[i].prob = kTrusted * (strengths[i] / sum) + (1.0 - kTrusted) * candidates_[i].prob;
+      candidates_[i].prob = trusted * (strengths_[i] / sum) + (1.0 - trusted) * candidates_[i].prob;
     }
     sort();
   }
@@ -264,14 +276,15 @@ class Tree {
   std::vector<int32_t> path_;
   std::vector<std::pair<const Context*, double>> found_;
   std::vector<Candidate> candidates_;
+  std::vector<double> strengths_;
 };
 
 }  // namespace
 
 std::vector<GrownNode> grow(std::span<const ContextLayer> layers, std::span<const int32_t> tail,
                             const GrowthLimits& limits) {
-  if (limits.width < 1 || limits.width > kContextSlots) {
-    throw std::invalid_argument("width must be in [1, " + std::to_string(kContextSlots) + "], got " +
+  if (limits.width < 1 || limits.width > kMostChildren) {
+    throw std::invalid_argument("width must be in [1, " + std::to_string(kMostChildren) + "], got " +
                                 std::to_string(limits.width));
   }
   if (limits.prices.size() > kMostGrown) {

@@ -13,13 +13,16 @@
 namespace outpace {
 
 constexpr int kContextSlots = 4;  // continuations that a context remembers
+constexpr int kMostChildren = 8;  // of a node
 constexpr int kMaxContextDepth = 32;
 constexpr size_t kMostGrown = 256;  // nodes of a tree
 constexpr int32_t kNoToken = -1;
 constexpr size_t kContestants = 12;  // candidates of a place whose noise is looked at
-constexpr double kTrusted = 0.7;  // weight of what the noise says
-constexpr double kUnlisted = 2.5;    // weight of what no context lists, in such a contest
+constexpr double kSharpness = 0.5, kGuidedSharpness = 0.75;  // of such a contest
+constexpr double kTrusted = 0.7;   // weight of what the noise says
+constexpr double kUnlisted = 2.5;  // weight of what is not listed, in such a contest
 constexpr double kLeastUnlisted = 0.02;
+constexpr double kGuided = 0.5;  // weight of what a guide says
 
 struct Context {
   uint64_t key = 0;
@@ -79,12 +82,22 @@ struct DrawNoise {
   uint32_t choice, place;  // of the first token
 };
 
+// What else is known of the tail's continuations than what was counted: the law of a draft head, once it has looked.
+class Guide {
+ public:
+  virtual ~Guide() = default;
+  virtual void look() = 0;
+  virtual std::span<const int32_t> likely() const = 0;  // continuations that are worth a thought
+  virtual double prob(int32_t token) const = 0;         // of any
+};
+
 struct GrowthLimits {
   int depth;                       // of a path
   std::span<const double> prices;  // [most nodes] least path probability of each node
   int width;                       // children of a node
   double scale;                    // of every probability
   std::optional<DrawNoise> noise;
+  Guide* guide = nullptr;
 };
 
 // The likely continuations of `tail` by falling path probability, up to the first that is not worth its price.

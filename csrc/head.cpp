@@ -94,6 +94,12 @@ DraftHead::DraftHead(std::shared_ptr<Model> layer, std::shared_ptr<Model> target
   require(taps_ >= 1 && weights_.tap_norms.size() == size_t(taps_) * hidden_, "tap_norms must be [taps, hidden_size]");
   require(!weights_.mask.empty() && weights_.mask.size() % hidden_ == 0, "mask must be [block, hidden_size]");
   require(int(weights_.draft_ids.size()) == draft_vocab(), "draft_ids must name a token for each row of the output");
+  for (const int32_t token : weights_.draft_ids) {
+    require(token >= 0 && token < target_->config().vocab_size,
+            "draft_ids must be tokens of the target, got " + std::to_string(token));
+  }
+  places_.assign(size_t(target_->config().vocab_size), -1);
+  for (size_t i = 0; i < weights_.draft_ids.size(); ++i) places_[size_t(weights_.draft_ids[i])] = int32_t(i);
   check_matrix(weights_.fuse, hidden_, taps_ * hidden_, "fuse");
   check_matrix(weights_.embed, hidden_, hidden_, "embed");
   check_matrix(weights_.state, hidden_, hidden_, "state");

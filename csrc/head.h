@@ -59,6 +59,10 @@ class DraftHead {
   int block() const { return int(weights_.mask.size()) / hidden_; }
   int hidden_size() const { return hidden_; }
   int draft_vocab() const { return layer_->config().vocab_size; }
+  const std::vector<int32_t>& draft_ids() const { return weights_.draft_ids; }
+  // The draft vocabulary's row of a token, or -1.
+  int place_of(int32_t token) const { return size_t(token) < places_.size() ? places_[size_t(token)] : -1; }
+  const Kernels& kernels() const { return layer_->kernels(); }
   size_t pass_bytes() const;  // weights that the first pass of a draft reads
 
   // Adds committed tokens, each with the target's hidden states at the token before it: hidden [tokens][taps][H].
@@ -80,6 +84,7 @@ class DraftHead {
 
   const std::shared_ptr<Model> layer_, target_;
   const HeadWeights weights_;
+  std::vector<int32_t> places_;  // of the target's tokens in the draft vocabulary
   const int hidden_, taps_;
   const std::shared_ptr<ThreadPool> pool_;
   const std::vector<float> ones_;

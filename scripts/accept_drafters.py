@@ -34,7 +34,7 @@ MADE_DRAFT = "qwen2.5-coder-0.5b-draft.gguf"
 
 def default(name: str, draft: str | None, temperature: float, bounds: Sequence[float]) -> Iterator[Outcome]:
     """The default drafter: all tasks, each task's lower bound, code. bounds: of all, of a task, of code."""
-    report = measured(name, draft, temperature, "suffix" if draft is None else "mixture")
+    report = measured(name, draft, temperature, "blend" if draft is None else "mixture")
     everything, each, code = bounds
     for row in report.rows:
         interval = f"{row.low:.2f} to {row.high:.2f}"

@@ -165,5 +165,5 @@ def test_the_fast_form_refuses_what_the_readable_one_does():
         native.ContextCounts(40)
     with pytest.raises(ValueError, match="token ids must be at least 0, got -1"):
         native.ContextCounts(2).feed([1, -1])
-    with pytest.raises(ValueError, match=r"width must be in \[1, 4\], got 5"):
-        native.grow([(native.ContextCounts(2), 1.0)], [1], 1, [0.0], 5)
+    with pytest.raises(ValueError, match=r"width must be in \[1, 8\], got 9"):
+        native.grow([(native.ContextCounts(2), 1.0)], [1], 1, [0.0], 9)

@@ -131,6 +131,20 @@ class DraftHead:
         prices: Sequence[float],
     ) -> tuple[list[int], list[int], list[float]]: ...
     def grow(self, session: HeadSession, parents: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]: ...
+    def blend(
+        self,
+        session: HeadSession,
+        hidden: NDArray[np.float32],
+        tokens: Sequence[int],
+        layers: Sequence[tuple[ContextCounts, float]],
+        tail: Sequence[int],
+        depth: int,
+        prices: Sequence[float],
+        width: int,
+        scale: float,
+        noise: tuple[int, int, int] | None,
+        temperature: float,
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]: ...
     @property
     def taps(self) -> int: ...
     @property

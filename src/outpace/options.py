@@ -27,7 +27,11 @@ MAX_N = 128
 """Choices of one call."""
 
 FREE_PATIENCE, MODEL_PATIENCE = 1.0, 6.0
-"""Plain passes that drafts may lose before they have shown their worth, where none and where a model runs."""
+"""Plain passes that drafts may lose before they have shown their worth, where they cost little and where a model
+runs."""
+
+SMALL = 1 / 8
+"""A drafter that reads less than this share of its target's weights is no model in that sense."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +148,7 @@ def plan(
     endings = options.endings(eos_ids | target.eos_ids)
     adjustments = problems.attempt(lambda: _adjustments(options, endings, target.vocab_size))
     rule: Rule | None = problems.attempt(lambda: RULES.get(options.rule)())
-    name, reason = _choice(options, draft)
+    name, reason = _choice(options, target, draft)
     drafter: Drafter | None = problems.attempt(lambda: DRAFTERS.get(name)(target, draft))
     if stores is not None and isinstance(drafter, Remembering):
         drafter = drafter.remembering(stores.all)
@@ -219,7 +223,7 @@ def _grammar(
     return compile_grammar(options.grammar)
 
 
-def _choice(options: Options, draft: Target | None) -> tuple[str, str]:
+def _choice(options: Options, target: Target, draft: Target | None) -> tuple[str, str]:
     """Returns the drafter's name and why it is that one."""
     if options.drafter != AUTO:
         return options.drafter, "as asked"
@@ -229,7 +233,17 @@ def _choice(options: Options, draft: Target | None) -> tuple[str, str]:
     if draft is not None:
         name = getattr(draft, "drafter", "mixture")
         return name, f"suffixes, and drafts by {draft.name}" if name == "mixture" else f"drafts by {draft.name}"
+    if _has_head(target):
+        return "blend", "suffixes, and a head for this model"
     return "suffix", "automatic, no draft model given"
+
+
+def _has_head(target: Target) -> bool:
+    try:
+        DRAFTERS.get("blend")(target, None)
+    except (OutpaceError, ImportError):
+        return False
+    return True
 
 
 def _controller(
@@ -239,7 +253,7 @@ def _controller(
         return FixedController(options.draft_length, chains=chains)
     if name == "none" or drafter is None:
         return FixedController(0)
-    patience = MODEL_PATIENCE if drafter.weight_bytes else FREE_PATIENCE
+    patience = MODEL_PATIENCE if drafter.weight_bytes > SMALL * target.weight_bytes else FREE_PATIENCE
     if drafter.weight_bytes and target.weight_bytes and profile.plain_seconds and name not in profile.draft:
         profile.expect_drafts(name, profile.plain_seconds * drafter.weight_bytes / target.weight_bytes)
     return MeasuredController(

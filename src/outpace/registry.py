@@ -61,6 +61,7 @@ DRAFTERS = Registry(
         "translate": "outpace.drafters.translate:make",
         "mixture": "outpace.drafters.mixture:make",
         "eagle": "outpace.drafters.eagle:make",
+        "blend": "outpace.drafters.blend:make",
         "parallel": "outpace.drafters.parallel:make",
         "medusa": "outpace.drafters.medusa:make",
         "blockwise": "outpace.drafters.medusa:make_blockwise",

@@ -336,6 +336,11 @@ class Sampler:
         return self.params.greedy and not self._sees_paths
 
     @property
+    def temperature(self) -> float:
+        """Of every law; 0 = greedy."""
+        return self.params.temperature
+
+    @property
     def shared_noise(self) -> tuple[int, int] | None:
         """(seed, choice) of draws that are keyed by absolute position alone; None of others, and of greedy ones."""
         return (self.seed, self.choice) if self.shares_noise and not self.params.greedy else None

@@ -278,9 +278,13 @@ class LawMaker(Protocol):
     """Turns scores into laws: one for each row, seeing the committed tokens and the node's own path.
 
     takes_argmax: every draw is the row's largest logit, whatever came before, so a drafter need not ask for it.
+    temperature: of the laws; 0 where nothing is drawn.
     shared_noise: (seed, choice) of the noise that the target draws with, where a drafter may look at it: under a rule
         that shares noise any draft keeps the text. None under other rules, and where nothing is drawn.
     """
+
+    @property
+    def temperature(self) -> float: ...
 
     @property
     def takes_argmax(self) -> bool: ...

@@ -29,7 +29,7 @@ def made(name):
     return DRAFTERS.get(name)(TARGET, small)
 
 
-HEADS = ("eagle", "parallel", "medusa", "blockwise", "published")
+HEADS = ("eagle", "blend", "parallel", "medusa", "blockwise", "published")
 """They need a real target's hidden states; tests/drafters/test_heads.py and tests/heads hold them to the same."""
 
 

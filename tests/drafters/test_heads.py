@@ -18,11 +18,25 @@ from small_heads import KINDS, write_head
 TEXT = tuple((37 * i + i * i) % 320 for i in range(120))
 
 
-@pytest.fixture(params=KINDS)
-def drafter(request, native, tmp_path, monkeypatch):
-    write_head(tmp_path / "head.safetensors", native.target, request.param)
+def made(name, native, tmp_path, monkeypatch):
+    write_head(tmp_path / "head.safetensors", native.target, "eagle" if name == "blend" else name)
     monkeypatch.setenv("OUTPACE_HEADS", str(tmp_path))
-    return DRAFTERS.get(request.param)(native.target, None)
+    return DRAFTERS.get(name)(native.target, None)
+
+
+@pytest.fixture(params=(*KINDS, "blend"))
+def drafter(request, native, tmp_path, monkeypatch):
+    return made(request.param, native, tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=KINDS)
+def head_alone(request, native, tmp_path, monkeypatch):
+    return made(request.param, native, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def blend(native, tmp_path, monkeypatch):
+    return made("blend", native, tmp_path, monkeypatch)
 
 
 def test_requests_share_a_drafter_until_its_file_changes(native, drafter, tmp_path):
@@ -98,7 +112,7 @@ def test_a_law_is_what_its_token_was_drawn_from(native, drafter, temperature, sh
     draft = proposed(drafter, drafting, 3)
     assert len(draft)
     for token, law in zip(draft.tokens, draft.laws, strict=True):
-        assert (law is None) == (temperature == 0)
+        assert (law is None) == (temperature == 0 or drafter.name == "blend")
         if law is not None:
             probs = law.probs()
             assert probs.shape == (native.target.vocab_size,)
@@ -125,12 +139,12 @@ def test_what_the_drafter_is_not_sure_of_is_not_drafted(native, drafter):
         assert drafter.propose_many([(drafting, Budget(4, 4, min_path_probability=1.0))]) == [EMPTY]
 
 
-def test_where_nothing_that_it_knows_is_allowed_it_drafts_nothing(native, drafter):
+def test_where_nothing_that_it_knows_is_allowed_it_drafts_nothing(native, head_alone):
     unknown = [token for token in range(320) if token % 5]  # the head's are every fifth
     how = {"max_tokens": 12, "seed": 5, "raw": True, "ignore_eos": True, "allowed": unknown}
     for temperature in (0.0, 1.0):
         plain = native.generate("words", drafter="none", temperature=temperature, **how)
-        drafted = native.generate("words", drafter=drafter.name, draft_length=3, temperature=temperature, **how)
+        drafted = native.generate("words", drafter=head_alone.name, draft_length=3, temperature=temperature, **how)
         assert drafted.fault is None
         assert drafted.tokens == plain.tokens
         assert sum(step.drafted for step in drafted.steps) == 0
@@ -172,3 +186,41 @@ def test_closing_gives_the_cache_back_once(native, drafter):
     proposed(drafter, drafting, 2)
     drafting.close()
     drafting.close()
+
+
+def followed(native, drafting, session, end, count):
+    """Has the text's next tokens committed one at a time."""
+    for at in range(end, end + count):
+        [scores] = native.target.score_many([(session, EMPTY)])
+        verdict = Verdict((), TEXT[at])
+        session.commit(EMPTY, verdict)
+        drafting.observe(Step(EMPTY, verdict, (TEXT[at],), None, Timing()), scores)
+
+
+def test_the_head_begins_with_late_tokens_alone(native, blend, monkeypatch):
+    monkeypatch.setattr("outpace.drafters.blend.WINDOW", 16)
+    session, drafting = opened(native.target, blend, 60)
+    first = proposed(blend, drafting, 3)
+    assert drafting._native.length == 15  # the last of them is the root of every draft
+    _, late = opened(native.target, blend, 60)
+    late._features.keep(16)
+    assert content(proposed(blend, late, 3)) == content(first)
+    followed(native, drafting, session, 60, 40)  # none of them drafted: no look
+    assert drafting._features.waits <= 32
+    assert content(proposed(blend, drafting, 3)) == content(proposed(blend, opened(native.target, blend, 100)[1], 3))
+
+
+def test_what_a_look_costs_decides_who_is_asked(native, blend):
+    """The head's law alone has candidates here: the texts repeat nothing."""
+    dear, free = (Budget(3, 3, prices=(0.0,) * 3, tokens_per_second=rate) for rate in (1e9, 1e-9))
+
+    def drafts(budget, company):
+        work = [(opened(native.target, blend, 30)[1], budget) for _ in range(company)]
+        for _ in range(2):  # the first look also reads the prompt, and its time says nothing
+            blend.propose_many(work)
+        return [len(draft) for draft in blend.propose_many(work)]
+
+    assert drafts(free, 1) == [3]
+    assert drafts(dear, 1) == [0]
+    assert drafts(free, 3) == [0, 0, 0]
+    assert drafts(Budget(3, 3), 3) == [3, 3, 3]  # of a fixed length drafts do not depend on the company

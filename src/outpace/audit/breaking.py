@@ -116,6 +116,7 @@ class OncePerBlock:
     """Laws that count the committed tokens and not the draft's own."""
 
     takes_argmax = False
+    temperature = 0.0
     shared_noise = None
 
     def __init__(self, laws: LawMaker) -> None:

@@ -160,6 +160,7 @@ class ScoredLaws:
     """Laws that a mutant's scoring makes of the table."""
 
     takes_argmax = False
+    temperature = 0.0
     shared_noise = None
 
     def __init__(self, sampler: Sampler, scoring: Scoring, table: Table) -> None:

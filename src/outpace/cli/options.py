@@ -149,8 +149,9 @@ Drafter: TypeAlias = Annotated[
         help="Who proposes the next tokens: auto, suffix (what mostly followed the same words), ngram (what followed "
         "them last), unigram or bigram (counts of tokens), model (--draft), mixture (suffix and model), "
         "early_exit (the model's first layers), quantized (the model at 4 bits), lookahead (its earlier guesses), "
-        "eagle, parallel, medusa or blockwise (heads on the target's features, see outpace train), published (a "
-        "head's folder as --draft), translate (see --translate), or none (plain decoding).",
+        "eagle, parallel, medusa or blockwise (heads on the target's features, see outpace train), blend (suffix "
+        "and an eagle head), published (a head's folder as --draft), translate (see --translate), or none (plain "
+        "decoding).",
     ),
 ]
 Store: TypeAlias = Annotated[

@@ -2,7 +2,8 @@
 
 The head's cache holds a row for each committed token but the first: that token with the target's hidden states before
 it. A draft begins with the last of them and grows best-first: at each level the most probable nodes get their most
-probable continuations, until the budget is spent or no path is left that is probable enough.
+probable continuations, until the budget is spent, no path is left that is probable enough, or all are as long as the
+block that the head was trained for.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ class EagleDrafter:
         prices = tuple(max(price, WORTH_A_ROW) for price in budget.node_prices())
         hidden, tokens = session.pending()
         width, beam = (1, 1) if budget.chains else (WIDTH, BEAM)
+        depth = min(budget.depth, self.head.config.block)
         drafted, parents, _ = self.head.layer.draft(
-            session.native, hidden, tokens, budget.depth, width, beam, WORTH_A_PASS, prices
+            session.native, hidden, tokens, depth, width, beam, WORTH_A_PASS, prices
         )
         return Draft(tuple(drafted), tuple(parents), (None,) * len(drafted))
 
@@ -98,7 +100,7 @@ class EagleDrafter:
         laws: list[Law] = []
         probability = 1.0
         prices = budget.node_prices()
-        while len(path) < min(budget.depth, len(prices)):
+        while len(path) < min(budget.depth, len(prices), self.head.config.block):
             if path and probability < WORTH_A_PASS:
                 break
             if path:
@@ -116,5 +118,5 @@ class EagleDrafter:
 
 def make(target: Target, draft: Target | None = None) -> Drafter:
     return drafter_for(
-        target, ("eagle",), lambda head, native: EagleDrafter(load_head(head, native), native.vocab_size)
+        target, "eagle", ("eagle",), lambda head, native: EagleDrafter(load_head(head, native), native.vocab_size)
     )

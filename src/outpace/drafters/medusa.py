@@ -91,6 +91,7 @@ class MedusaDrafter:
 def make(target: Target, draft: Target | None = None, kind: str = "medusa") -> Drafter:
     return drafter_for(
         target,
+        kind,
         (kind,),
         lambda head, native: MedusaDrafter(
             head, output_matrix(head, native), native.threads, native.model.kernel, native.vocab_size

@@ -58,5 +58,8 @@ class ParallelDrafter:
 
 def make(target: Target, draft: Target | None = None) -> Drafter:
     return drafter_for(
-        target, ("parallel",), lambda head, native: ParallelDrafter(load_head(head, native), native.vocab_size)
+        target,
+        "parallel",
+        ("parallel",),
+        lambda head, native: ParallelDrafter(load_head(head, native), native.vocab_size),
     )

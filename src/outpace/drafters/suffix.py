@@ -9,7 +9,7 @@ Where the target's tokens are drawn with noise that can be looked at, it decides
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from outpace.contexts import OWN_PRIOR, SLOTS, STORE_PRIOR, Counts, DrawNoise, Growth, continuations, new_counts
 from outpace.estimates import Calibration
@@ -26,6 +26,9 @@ from outpace.types import (
     Step,
     Target,
 )
+
+Layers: TypeAlias = Sequence[tuple[Counts, float]]
+"""Counts, each with the weight of what came before it, the least specific first."""
 
 OWN_DEPTH = 8
 """Longest context within the request; with 12 nothing is gained, with 5 long copies are drafted too short."""
@@ -71,23 +74,23 @@ class SuffixSession:
         start = max(0, self._counted - OWN_DEPTH)
         self._counts.feed(self._tokens[start:], self._counted - start)
         self._counted = len(self._tokens)
-        grown = self._grown = continuations(
-            [*((store.counts, STORE_PRIOR) for store in self._stores), (self._counts, OWN_PRIOR)],
-            self._tokens[-OWN_DEPTH:],
-            budget.depth,
-            budget.node_prices(),
-            1 if budget.chains else SLOTS,
+        layers = [*((store.counts, STORE_PRIOR) for store in self._stores), (self._counts, OWN_PRIOR)]
+        self._grown = self._grow(
+            layers,
+            budget,
             self._calibration.scale if budget.prices else 1.0,  # a fixed length depends on the text alone
             None if self._noise is None else DrawNoise(*self._noise, len(self._tokens) - self._before),
         )
-        return Draft(grown.tokens, grown.parents, (None,) * len(grown.tokens))
+        return Draft(self._grown.tokens, self._grown.parents, (None,) * len(self._grown.tokens))
+
+    def _grow(self, layers: Layers, budget: Budget, scale: float, noise: DrawNoise | None) -> Growth:
+        width = 1 if budget.chains else SLOTS
+        tail = self._tokens[-OWN_DEPTH:]
+        return continuations(layers, tail, budget.depth, budget.node_prices(), width, scale, noise)
 
     def gain(self, prices: Sequence[float]) -> float:
-        """Returns what the last proposal is expected to gain, in tokens: path probabilities less the rows' prices."""
-        paths: list[float] = []
-        for parent, prob in zip(self._grown.parents, self._grown.probs, strict=True):
-            paths.append(prob if parent < 0 else prob * paths[parent])
-        return sum(paths) - sum(prices[: len(paths)])
+        """Returns what the last proposal is expected to gain, in tokens."""
+        return expected_gain(self._grown, prices)
 
     def observe(self, step: Step, scores: Scores) -> None:
         if self._grown.tokens:
@@ -117,6 +120,14 @@ class SuffixSession:
             for store in self._stores:
                 if store.learns:
                     store.add(self._tokens, self._prompt_length)
+
+
+def expected_gain(grown: Growth, prices: Sequence[float]) -> float:
+    """Returns what a tree is expected to gain, in tokens: path probabilities less the rows' prices."""
+    paths: list[float] = []
+    for parent, prob in zip(grown.parents, grown.probs, strict=True):
+        paths.append(prob if parent < 0 else prob * paths[parent])
+    return sum(paths) - sum(prices[: len(paths)])
 
 
 class SuffixDrafter:

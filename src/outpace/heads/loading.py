@@ -27,10 +27,11 @@ OUTPUT_FORMAT = "Q8_0"
 
 _PACKED_ROWS = 1024
 
-_Key: TypeAlias = tuple[tuple[str, ...], tuple[tuple[Path, int], ...]]
-"""Kinds of head, and (file, time of its last change) of each head there is."""
+_Key: TypeAlias = tuple[str, tuple[tuple[Path, int], ...]]
+"""A drafter's name, and (file, time of its last change) of each head there is."""
 
-_MADE: WeakKeyDictionary[NativeTarget, dict[_Key, Drafter]] = WeakKeyDictionary()
+_MADE: WeakKeyDictionary[NativeTarget, dict[_Key, Drafter | str]] = WeakKeyDictionary()
+"""The drafter of a target's head, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +138,25 @@ def native_only(target: Target) -> NativeTarget:
     return target
 
 
-def drafter_for(target: Target, kinds: tuple[str, ...], make: Callable[[HeadFile, NativeTarget], Drafter]) -> Drafter:
-    """Returns the drafter that `make` makes of a head of one of the kinds, the same one for every request.
+def drafter_for(
+    target: Target, name: str, kinds: tuple[str, ...], make: Callable[[HeadFile, NativeTarget], Drafter]
+) -> Drafter:
+    """Returns the drafter `name` that `make` makes of a head of one of the kinds, the same one for every request.
 
     It is made anew when the files that heads are looked for in have changed. Raises UsageError when there is none.
     """
     native = native_only(target)
     made = _MADE.setdefault(native, {})
-    key = (kinds, tuple((path, path.stat().st_mtime_ns) for path in head_files()))
+    key = (name, tuple((path, path.stat().st_mtime_ns) for path in head_files()))
     if key not in made:
-        made[key] = make(find_head(native, kinds), native)
-    return made[key]
+        try:
+            made[key] = make(find_head(native, kinds), native)
+        except UsageError as error:
+            made[key] = str(error)
+    found = made[key]
+    if isinstance(found, str):
+        raise UsageError(found)
+    return found
 
 
 def find_head(target: NativeTarget, kinds: tuple[str, ...]) -> HeadFile:

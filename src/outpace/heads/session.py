@@ -25,6 +25,16 @@ class FeatureSession:
         tokens, self._hidden, self._tokens = self._tokens, [hidden[:0]], []
         return np.ascontiguousarray(hidden, np.float32), tokens
 
+    @property
+    def waits(self) -> int:
+        """Tokens that the next call of `pending` returns."""
+        return len(self._tokens)
+
+    def keep(self, count: int) -> None:
+        """Forgets all of them but the last `count`."""
+        hidden = self._hidden[0] if len(self._hidden) == 1 else np.concatenate(self._hidden)
+        self._hidden, self._tokens = [hidden[-count:].copy()], self._tokens[-count:]
+
     def observe(self, step: Step, scores: Scores) -> None:
         if scores.hidden is None:
             raise UsageError("a head needs the target's hidden states with every round's scores")

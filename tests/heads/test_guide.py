@@ -1,0 +1,88 @@
+"""A tree that grows from counts and a head's law: what the head is asked, and the fast form against the readable."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from outpace.contexts import GUIDED, DrawNoise, ReadableCounts, grow, new_counts
+from outpace.heads.file import read_head
+from outpace.heads.guide import ReadableGuide
+from outpace.heads.loading import load_head
+from outpace.types import Prompt
+from small_heads import write_head
+
+TEXT = tuple((37 * i + i * i) % 320 for i in range(200))
+FREE = [0.0] * 12
+
+
+@pytest.fixture
+def head(tmp_path, native):
+    return load_head(read_head(write_head(tmp_path / "head.safetensors", native.target, block=4)), native.target)
+
+
+def features(native, head, end):
+    session, context = native.target.open(Prompt(TEXT[:end]), head.config.taps)
+    session.close()
+    return np.ascontiguousarray(context.hidden)
+
+
+class Told:
+    """A guide that was told a law, and counts how often it looks."""
+
+    def __init__(self, law):
+        self.law, self.looks = law, 0
+
+    def look(self):
+        self.looks += 1
+
+    def likely(self):
+        return sorted(self.law, key=lambda token: -self.law[token])
+
+    def prob(self, token):
+        return self.law.get(token, 0.0)
+
+
+def counted(text):
+    counts = ReadableCounts(3)
+    counts.feed(text)
+    return counts
+
+
+def test_the_law_is_the_mean_of_what_counts_and_guide_say():
+    counts = counted([1, 2] * 2 + [1, 3] * 2)
+    grown = grow([(counts, 0.0)], [1], 1, FREE, 8, guide=Told({3: 0.6, 9: 0.4}))
+    said = dict(zip(grown.tokens, grown.probs, strict=True))
+    assert said == pytest.approx({3: (1 - GUIDED) * 0.5 + GUIDED * 0.6, 2: (1 - GUIDED) * 0.5, 9: GUIDED * 0.4})
+
+
+def test_the_tail_alone_is_looked_at_and_once():
+    guide, counts = Told({3: 0.9}), counted([1, 2] * 50)
+    assert grow([(counts, 1.0)], [1], 4, FREE, 8, guide=guide).tokens[:2] == (2, 1)
+    assert grow([(counts, 1.0)], [7], 4, FREE, 8, guide=guide).tokens == (3,)
+    assert guide.looks == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_fast_form_is_the_readable_one(native, head, seed):
+    chance = Random(seed)
+    counts, readable = new_counts(4), ReadableCounts(4)
+    text = [
+        chance.choice(head.draft_ids.tolist()) if chance.random() < 0.7 else chance.randrange(9) for _ in range(80)
+    ]
+    counts.feed(text)
+    readable.feed(text)
+    hidden, tokens = features(native, head, 40), list(TEXT[1:40])
+    tail, depth, width = text[-6:], chance.randint(1, 5), chance.randint(1, 8)
+    prices = sorted(0.05 * chance.random() for _ in range(chance.randint(1, 14)))
+    noise = chance.choice([None, DrawNoise(chance.randrange(1 << 64), chance.randrange(3), 40)])
+    temperature = chance.choice([0.7, 1.0])
+    fast = head.layer.blend(
+        head.layer.open(), hidden, tokens, [(counts, 2.0)], tail, depth, prices, width, 1.1, noise, temperature
+    )
+    guide = ReadableGuide(head, head.layer.open(), hidden, tokens, temperature, noise)
+    slow = grow([(readable, 2.0)], tail, depth, prices, width, 1.1, noise, guide)
+    assert (fast[0], fast[1]) == (slow.tokens, slow.parents)
+    assert fast[2] == pytest.approx(slow.probs, rel=1e-4)
