@@ -32,9 +32,11 @@ MADE_DRAFT = "qwen2.5-coder-0.5b-draft.gguf"
 """What `outpace draft make` writes of the 0.5B for the 1.5B, in a folder of OUTPACE_MODELS."""
 
 
-def default(name: str, draft: str | None, temperature: float, bounds: Sequence[float]) -> Iterator[Outcome]:
-    """The default drafter: all tasks, each task's lower bound, code. bounds: of all, of a task, of code."""
-    report = measured(name, draft, temperature, "blend" if draft is None else "mixture")
+def default(
+    name: str, draft: str | None, temperature: float, bounds: Sequence[float], drafter: str = ""
+) -> Iterator[Outcome]:
+    """The default drafter, or the one named: all tasks, each task's lower bound, code. bounds: of all, a task, code."""
+    report = measured(name, draft, temperature, drafter or ("suffix" if draft is None else "mixture"))
     everything, each, code = bounds
     for row in report.rows:
         interval = f"{row.low:.2f} to {row.high:.2f}"
@@ -245,6 +247,16 @@ LINES: list[Line] = [
     ("proposals", "suffix proposals are flat in the history, memory a token is bounded", proposals),
     ("embedded", "embedded model, greedy, default", lambda: default(EMBEDDED, None, 0.0, (1.8, 0.97, 1.8))),
     ("embedded-sampled", "embedded model, temperature 1", lambda: default(EMBEDDED, None, 1.0, (1.3, 0.96, 0))),
+    (
+        "head",
+        "embedded model, greedy, suffixes and the shipped head",
+        lambda: default(EMBEDDED, None, 0.0, (1.8, 0.97, 1.8), "blend"),
+    ),
+    (
+        "head-sampled",
+        "embedded model, temperature 1, suffixes and the shipped head",
+        lambda: default(EMBEDDED, None, 1.0, (1.3, 0.96, 0), "blend"),
+    ),
     ("pair", "1.5B, greedy, cut-down draft", lambda: default(TARGET, made_draft(), 0.0, (1.6, 0.97, 2.0))),
     ("pair-sampled", "1.5B, temperature 1", lambda: default(TARGET, made_draft(), 1.0, (1.3, 0.96, 0))),
     ("always-wrong", "a drafter that is always wrong", always_wrong),

@@ -148,7 +148,7 @@ def plan(
     endings = options.endings(eos_ids | target.eos_ids)
     adjustments = problems.attempt(lambda: _adjustments(options, endings, target.vocab_size))
     rule: Rule | None = problems.attempt(lambda: RULES.get(options.rule)())
-    name, reason = _choice(options, target, draft)
+    name, reason = _choice(options, draft)
     drafter: Drafter | None = problems.attempt(lambda: DRAFTERS.get(name)(target, draft))
     if stores is not None and isinstance(drafter, Remembering):
         drafter = drafter.remembering(stores.all)
@@ -223,7 +223,7 @@ def _grammar(
     return compile_grammar(options.grammar)
 
 
-def _choice(options: Options, target: Target, draft: Target | None) -> tuple[str, str]:
+def _choice(options: Options, draft: Target | None) -> tuple[str, str]:
     """Returns the drafter's name and why it is that one."""
     if options.drafter != AUTO:
         return options.drafter, "as asked"
@@ -233,17 +233,7 @@ def _choice(options: Options, target: Target, draft: Target | None) -> tuple[str
     if draft is not None:
         name = getattr(draft, "drafter", "mixture")
         return name, f"suffixes, and drafts by {draft.name}" if name == "mixture" else f"drafts by {draft.name}"
-    if _has_head(target):
-        return "blend", "suffixes, and a head for this model"
     return "suffix", "automatic, no draft model given"
-
-
-def _has_head(target: Target) -> bool:
-    try:
-        DRAFTERS.get("blend")(target, None)
-    except (OutpaceError, ImportError):
-        return False
-    return True
 
 
 def _controller(
