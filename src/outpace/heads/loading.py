@@ -124,9 +124,9 @@ def head_files() -> Iterator[Path]:
     """Yields every head there is: those of OUTPACE_HEADS (files or folders), then those of the package."""
     places = [Path(place) for place in os.environ.get("OUTPACE_HEADS", "").split(os.pathsep) if place]
     for place in (*places, Path(__file__).parent / "shipped"):
-        if place.is_dir():
+        if os.path.isdir(place):
             yield from sorted(place.glob("*.safetensors"))
-        elif place.exists():
+        else:
             yield place
 
 
@@ -144,10 +144,18 @@ def drafter_for(target: Target, kinds: tuple[str, ...], make: Callable[[HeadFile
     """
     native = native_only(target)
     made = _MADE.setdefault(native, {})
-    key = (kinds, tuple((path, path.stat().st_mtime_ns) for path in head_files()))
+    key = (kinds, tuple((path, _changed(path)) for path in head_files()))
     if key not in made:
         made[key] = make(find_head(native, kinds), native)
     return made[key]
+
+
+def _changed(path: Path) -> int:
+    """Returns when a file was last changed, in ns; 0 where nothing can be read, which `find_head` says."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def find_head(target: NativeTarget, kinds: tuple[str, ...]) -> HeadFile:

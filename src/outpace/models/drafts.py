@@ -11,7 +11,8 @@ from outpace.models.catalogue import catalogue
 from outpace.models.store import cache_folder, locate, search_folders
 from outpace.native.gguf import GgufFile, open_gguf
 from outpace.native.safetensors import SafetensorsFolder, open_safetensors
-from outpace.tokenizer import token_model_from_folder, vocabulary_from_gguf
+from outpace.tokenizer import vocabulary_from_gguf
+from outpace.tokenizer_json import token_model_from_folder
 from outpace.vocabulary import Vocabulary, compare
 
 

@@ -25,7 +25,8 @@ from outpace.native.dequantise import dequantise
 from outpace.native.gguf import open_gguf
 from outpace.native.hf_config import hf_name
 from outpace.native.weights import ModelConfig, WeightFile
-from outpace.tokenizer import TokenModel, json_of, token_model_from_gguf
+from outpace.tokenizer import TokenModel, token_model_from_gguf
+from outpace.tokenizer_json import json_of
 
 ELEMENT_BYTES = {"bfloat16": 2, "float32": 4}
 _SAFETENSORS_NAMES = {"bfloat16": "BF16", "float32": "F32"}

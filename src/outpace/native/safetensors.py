@@ -16,8 +16,8 @@ from typing import Any
 from outpace.errors import BadModelFile, ModelNotFound, Unsupported
 from outpace.native.architecture import check_tensors
 from outpace.native.architectures import Architecture
-from outpace.native.facts import brief
 from outpace.native.hf_config import architecture_of, config_from_json, gguf_name
+from outpace.native.metadata import brief
 from outpace.native.rawfile import RawFile
 from outpace.native.tensor_bytes import TensorBytes
 from outpace.native.textfile import parse_json, read_json
