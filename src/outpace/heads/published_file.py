@@ -48,8 +48,8 @@ class PublishedHead:
     """A head as it was published, checked against itself.
 
     kind: "eagle" (1 and 2), "eagle3" or "medusa". config: what it computes by, named as a Llama's. tensors: by our
-    names, `layer.` before those of its layer. taps: layers of the target that it reads, where it says so. norm_first: an
-    EAGLE-3 layer adds to the normed states.
+    names, `layer.` before those of its layer. taps: layers of the target that it reads, where it says so. norm_first:
+    an EAGLE-3 layer adds to the normed states.
     """
 
     folder: Path

@@ -6,6 +6,7 @@ a token costs is bytes, and of a small model with a large vocabulary the output 
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from outpace.native.architecture import OUTPUT_IDS, expected_tensors
 from outpace.native.dequantise import dequantise
 from outpace.native.gguf import GgufFile, open_gguf
 from outpace.native.gguf_writing import NewTensor, write_gguf
+from outpace.native.metadata import brief
 from outpace.native.quantise import FORMATS, quantise
 from outpace.native.weights import TensorInfo
 
@@ -64,8 +66,10 @@ def cut_down(
     """
     if bits is not None and bits not in BITS:
         raise UsageError(f"bits must be {' or '.join(map(str, BITS))}, got {bits}")
-    if source.is_dir():
+    if os.path.isdir(source):
         raise UsageError(f"{source}: only a GGUF file can be cut down")
+    if os.path.exists(out) and out.samefile(source):
+        raise UsageError(f"{out} is the model that is cut down: name another file")
     with closing(open_gguf(source)) as file:
         if file.config.architecture not in PLAIN:
             raise UsageError(
@@ -86,7 +90,10 @@ def cut_down(
             "outpace.draft.source": source.name,
             "outpace.draft.command": shlex.join(["outpace", *sys.argv[1:]]),
         }
-        write_gguf(out, file.keys(), changed, tensors, progress)
+        try:
+            write_gguf(out, file.keys(), changed, tensors, progress)
+        except OSError as error:
+            raise UsageError(f"{out} cannot be written: {error.strerror or error}; nothing was kept") from None
         read = sum(tensor.nbytes for tensor in tensors if tensor.name != "token_embd.weight")
         before = sum(
             info.nbytes for info in file.tensors.values() if file.config.tied or info.name != "token_embd.weight"
@@ -106,7 +113,7 @@ def _checked_ids(output_ids: Sequence[int], file: GgufFile) -> NDArray[np.int64]
 def _checked_layers(layers: Sequence[int] | None, count: int) -> list[int]:
     kept = list(range(count)) if layers is None else sorted(set(layers))
     if not kept or kept[0] < 0 or kept[-1] >= count:
-        raise UsageError(f"the layers that a draft keeps must be some of 0 to {count - 1}, got {layers}")
+        raise UsageError(f"the layers that a draft keeps must be some of 0 to {count - 1}, got {brief(layers)}")
     return kept
 
 

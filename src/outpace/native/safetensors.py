@@ -7,6 +7,7 @@ the tensors.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -152,6 +153,6 @@ def _shards(folder: Path) -> list[Path]:
 def open_safetensors(path: Path | str) -> SafetensorsFolder:
     """Returns the opened and checked model. Raises ModelNotFound, BadModelFile or Unsupported, naming the place."""
     folder = Path(path)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ModelNotFound(f"{folder}: no such folder")
     return SafetensorsFolder(folder)
