@@ -107,7 +107,9 @@ def _check_kind(kind: object, steps: AbstractSet[str], folder: Path) -> None:
     """Raises Unsupported, naming what there is, unless model and decoder make a tokenizer that we know."""
     if (kind == "Unigram" and "Metaspace" in steps) or (kind == "BPE" and steps & {"ByteLevel", "ByteFallback"}):
         return
-    decoder = f" with the decoder {quoted(', '.join(sorted(steps)))}" if kind in ("BPE", "Unigram") else ""
+    decoder = ""
+    if kind in ("BPE", "Unigram"):
+        decoder = f" with the decoder {quoted(', '.join(sorted(steps)))}" if steps else " without a decoder"
     raise Unsupported(
         f"{folder}: the tokenizer {called(kind)}{decoder} is not supported; byte-level BPE and SentencePiece are"
     )

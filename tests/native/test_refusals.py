@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from refusals import refused
-from safetensors_writer import safetensors_bytes, tiny_folder, tiny_hf_tensors, tokenizer_json
+from safetensors_writer import safetensors_bytes, tiny_folder, tiny_hf_tensors
 
 from gguf_writer import (
     ARCHITECTURES,
@@ -28,11 +27,9 @@ from gguf_writer import (
 from outpace.errors import BadModelFile, TooLarge, Unsupported
 from outpace.native.gguf import open_gguf
 from outpace.native.safetensors import open_safetensors
-from outpace.text import Text
 
 FORMATS = "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16"
 ENGINE_FORMATS = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS"
-PRE_TOKENIZERS = "gpt-2, smollm, qwen2, llama-bpe, llama3, llama-v3, tekken"
 
 
 GGUF_KEYS: list[tuple[dict[str, Any], str]] = [
@@ -171,49 +168,6 @@ def test_a_tensor_of_safetensors_that_has_no_place(tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors))
     with refused(Unsupported, f"{folder}: the tensor {name!r} is not part of a supported llama decoder"):
         open_safetensors(folder)
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        (
-            {"tokenizer.ggml.model": "bert"},
-            "the tokenizer 'bert' is not supported; byte-level BPE ('gpt2') and SentencePiece ('llama') are",
-        ),
-        (
-            {"tokenizer.ggml.pre": "falcon"},
-            f"the pre-tokenizer 'falcon' is not supported; {PRE_TOKENIZERS} are",
-        ),
-    ],
-    ids=["tokenizer", "pre-tokenizer"],
-)
-def test_a_tokenizer_of_gguf(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
-    file = open_gguf(tiny_model(tmp_path / "m.gguf", **keys))
-    with refused(Unsupported, f"{file.path}: {message}"):
-        Text.from_weights(file)
-
-
-def test_a_tokenizer_of_a_folder(tmp_path: Path) -> None:
-    folder, described = tiny_folder(tmp_path / "hf"), tokenizer_json()
-    described["model"]["type"] = "WordPiece"
-    (folder / "tokenizer.json").write_text(json.dumps(described))
-    line = f"{folder}: the tokenizer 'WordPiece' is not supported; byte-level BPE and SentencePiece are"
-    with refused(Unsupported, line):
-        Text.from_weights(open_safetensors(folder))
-
-
-def test_a_pattern_of_a_tokenizer(tmp_path: Path) -> None:
-    folder, described = tiny_folder(tmp_path / "hf"), tokenizer_json()
-    described["pre_tokenizer"]["pretokenizers"].append({"type": "Split", "pattern": {"Regex": "(a+)+$"}})
-    (folder / "tokenizer.json").write_text(json.dumps(described))
-    with refused(Unsupported, f"{folder}: the tokenizer's pattern '(a+)+$' is not one that we know"):
-        Text.from_weights(open_safetensors(folder))
-
-
-def test_a_model_without_a_chat_template(tmp_path: Path) -> None:
-    text = Text.from_weights(open_gguf(tiny_model(tmp_path / "m.gguf", **{"tokenizer.chat_template": 1})))
-    with refused(Unsupported, "the model has no chat template: give it the prompt as it is, with --raw"):
-        text.render_chat([{"role": "user", "content": "a"}])
 
 
 class TestEngine:

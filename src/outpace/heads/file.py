@@ -112,7 +112,7 @@ def read_head(path: Path) -> HeadFile:
         matrices[name] = format, _array(file, name, "|u1", (rows, cols // 32 * BLOCK_BYTES[format]))
     ids = _array(file, "draft_ids", "<i4", (config.draft_vocab,))
     if ids[0] < 0 or ids[-1] >= config.vocab_size or (np.diff(ids) <= 0).any():
-        raise BadModelFile(f"{label}: draft_ids must rise within [0, {config.vocab_size})")
+        raise BadModelFile(f"{label}: draft_ids must rise within [0, {config.vocab_size}), got {ids[0]} to {ids[-1]}")
     return HeadFile(path, config, ids, matrices, vectors, card)
 
 

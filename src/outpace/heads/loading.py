@@ -122,12 +122,12 @@ def _packed(format: str, blocks: NDArray[np.uint8], cols: int) -> _native.Matrix
 # -- where heads are ------------------------------------------------------------------------------------------------
 def head_files() -> Iterator[Path]:
     """Yields every head there is: those of OUTPACE_HEADS (files or folders), then those of the package."""
-    places = [Path(place) for place in os.environ.get("OUTPACE_HEADS", "").split(os.pathsep) if place]
-    for place in (*places, Path(__file__).parent / "shipped"):
+    for place in map(Path, filter(None, os.environ.get("OUTPACE_HEADS", "").split(os.pathsep))):
         if os.path.isdir(place):
             yield from sorted(place.glob("*.safetensors"))
         else:
             yield place
+    yield from sorted((Path(__file__).parent / "shipped").glob("*.safetensors"))
 
 
 def native_only(target: Target) -> NativeTarget:

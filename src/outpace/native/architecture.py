@@ -57,7 +57,7 @@ def _output_ids(metadata: Mapping[str, Value], rows: int) -> tuple[int, ...]:
         raise BadModelFile(f"{OUTPUT_IDS} must be an array of token ids, got {brief(ids)}")
     listed: list[int] = ids.tolist()
     if listed[0] < 0 or listed[-1] >= rows or any(b <= a for a, b in pairwise(listed)):
-        raise BadModelFile(f"{OUTPUT_IDS} must be ascending ids in [0, {rows})")
+        raise BadModelFile(f"{OUTPUT_IDS} must be ascending ids in [0, {rows}), got {listed[0]} to {listed[-1]}")
     return tuple(listed)
 
 

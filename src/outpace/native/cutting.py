@@ -23,7 +23,6 @@ from outpace.native.architecture import OUTPUT_IDS, expected_tensors
 from outpace.native.dequantise import dequantise
 from outpace.native.gguf import GgufFile, open_gguf
 from outpace.native.gguf_writing import NewTensor, write_gguf
-from outpace.native.metadata import brief
 from outpace.native.quantise import FORMATS, quantise
 from outpace.native.weights import TensorInfo
 
@@ -90,10 +89,7 @@ def cut_down(
             "outpace.draft.source": source.name,
             "outpace.draft.command": shlex.join(["outpace", *sys.argv[1:]]),
         }
-        try:
-            write_gguf(out, file.keys(), changed, tensors, progress)
-        except OSError as error:
-            raise UsageError(f"{out} cannot be written: {error.strerror or error}; nothing was kept") from None
+        write_gguf(out, file.keys(), changed, tensors, progress)
         read = sum(tensor.nbytes for tensor in tensors if tensor.name != "token_embd.weight")
         before = sum(
             info.nbytes for info in file.tensors.values() if file.config.tied or info.name != "token_embd.weight"
@@ -104,7 +100,10 @@ def cut_down(
 def _checked_ids(output_ids: Sequence[int], file: GgufFile) -> NDArray[np.int64]:
     ids = np.unique(np.asarray(output_ids, np.int64))
     if not ids.size or ids[0] < 0 or ids[-1] >= file.config.vocab_size:
-        raise UsageError(f"the tokens that a draft keeps must be some of 0 to {file.config.vocab_size - 1}")
+        got = f"{ids[0]} to {ids[-1]}" if ids.size else "none"
+        raise UsageError(
+            f"the tokens that a draft keeps must be some of 0 to {file.config.vocab_size - 1}, got {got}"
+        )
     if file.config.output_ids:
         raise UsageError(f"{file.path}: its output was cut already; cut the model that it was made from")
     return ids
@@ -113,7 +112,7 @@ def _checked_ids(output_ids: Sequence[int], file: GgufFile) -> NDArray[np.int64]
 def _checked_layers(layers: Sequence[int] | None, count: int) -> list[int]:
     kept = list(range(count)) if layers is None else sorted(set(layers))
     if not kept or kept[0] < 0 or kept[-1] >= count:
-        raise UsageError(f"the layers that a draft keeps must be some of 0 to {count - 1}, got {brief(layers)}")
+        raise UsageError(f"the layers that a draft keeps must be some of 0 to {count - 1}, got {list(layers or ())}")
     return kept
 
 
