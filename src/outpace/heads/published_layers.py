@@ -163,7 +163,7 @@ class Eagle(_Layers):
         ids = np.arange(rows) + (0 if offsets is None else offsets.long().numpy())
         if ids.min() < 0 or ids.max() >= self.target.vocab_size:
             raise VocabularyMismatch(
-                f"{head.folder.name} proposes tokens up to {ids.max()}, {self.target.name} has "
+                f"{head.folder.name} proposes tokens {ids.min()} to {ids.max()}, {self.target.name} has "
                 f"{self.target.vocab_size}"
             )
         return np.asarray(ids, np.int64)
@@ -221,14 +221,14 @@ class Eagle(_Layers):
 
 def _llama(head: PublishedHead) -> tuple[LlamaConfig, LlamaRotaryEmbedding]:
     """Returns the config and the rotations of a Llama's layer. Raises BadModelFile for rotations that are none."""
+    name = "rope_parameters" if head.config.get("rope_parameters") else "rope_scaling"
+    stated = brief(head.config.get(name))
     try:
-        config = LlamaConfig(**head.config)
+        config = LlamaConfig(**head.config)  # which writes into what it is given
         rotary = LlamaRotaryEmbedding(config)
     except Exception:  # the library raises what it stumbles on
         rotary = None
     if rotary is None or not rotary.inv_freq.isfinite().all():
-        name = "rope_parameters" if head.config.get("rope_parameters") else "rope_scaling"
-        stated = brief(head.config.get(name))
         raise BadModelFile(f"{head.folder}: {name} must be one that transformers has for a Llama, got {stated}")
     return config, rotary
 
