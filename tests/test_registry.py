@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint
 
-import pytest
+from refusals import refused
 
 from outpace.drafters.none import make
 from outpace.errors import UsageError
@@ -13,7 +13,7 @@ from outpace.registry import DRAFTERS, RULES, Registry
 
 def test_a_wrong_name_lists_the_known_ones():
     known = ", ".join(DRAFTERS.names())
-    with pytest.raises(UsageError, match=f"unknown drafter 'ngrams'; known: {known}"):
+    with refused(UsageError, f"unknown drafter 'ngrams'; known: {known}"):
         DRAFTERS.get("ngrams")
 
 

@@ -38,7 +38,7 @@ def test_names_that_are_nothing_are_refused(name: str, message: str) -> None:
 
 
 def test_names_that_are_not_here_say_how_to_get_them() -> None:
-    for name in ("smollm2-135m", "owner/name", "owner/name:Q8_0"):
+    for name in ("qwen2.5-coder-1.5b", "owner/name", "owner/name:Q8_0"):
         with refused(ModelNotFound, f"{name} is not on this machine: outpace models pull {name}"):
             models.resolve(name, allow_pull=False)
     with refused(ModelNotFound, "owner/name is not in the cache"):
@@ -101,7 +101,7 @@ def test_drafts_say_which_can_and_why_others_cannot(tmp_path: Path) -> None:
     assert choices["small.gguf"].reason.startswith("same vocabulary, ")
     reasons = {name: choice.reason for name, choice in choices.items() if not choice.usable}
     assert reasons["large.gguf"] == "same vocabulary, but not smaller than target.gguf"
-    assert "id 3 is 'Ā' in the target, 't3' in the draft" in reasons["other.gguf"]
-    assert "the version at byte 4" in reasons["broken.gguf"]
+    assert reasons["other.gguf"] == "different vocabularies: id 3 is 'Ā' in the target, 't3' in the draft"
+    assert reasons["broken.gguf"] == "the version at byte 4 needs 4 bytes, the file has 0 left"
     assert reasons["qwen2.5-coder-0.5b"] == "not on this machine: outpace models pull qwen2.5-coder-0.5b"
     assert "target.gguf" not in choices
