@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 from refusals import refused
 
 import outpace
-from outpace.errors import BadModelFile, ModelNotFound, UsageError, VocabularyMismatch
+from outpace.errors import BadModelFile, MissingExtra, ModelNotFound, UsageError, VocabularyMismatch
 from outpace.heads import tensorfile
 from outpace.heads.file import check_target, read_head
 from outpace.heads.loading import find_head
+from outpace.heads.published import published_head
 from outpace.heads.quantise import quantise
 from small_heads import write_head
 
@@ -262,6 +264,15 @@ def test_a_head_that_is_named_and_not_there_is_said(monkeypatch, tmp_path, nativ
     monkeypatch.setenv("OUTPACE_HEADS", str(place))
     with refused(UsageError, f"no eagle head for llama ({place}: no such file): {REMEDY}"):
         native.check(drafter="eagle")
+
+
+def test_published_heads_without_pytorch(monkeypatch, tmp_path, target):
+    (tmp_path / "config.json").write_text('{"medusa_num_heads": 1}')
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "outpace.heads.published_file", raising=False)
+    monkeypatch.delattr("outpace.heads.published_file", raising=False)
+    with refused(MissingExtra, "a published head needs the extra 'torch': pip install 'outpace[torch]'"):
+        published_head(tmp_path, target)
 
 
 def test_formats_and_shapes_that_are_not_written():

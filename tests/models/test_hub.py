@@ -7,7 +7,9 @@ import hashlib
 import json
 import os
 import urllib.parse
+import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from refusals import refused
@@ -16,6 +18,7 @@ from small_hub import BODY, Hub, Offer, left_in_cache
 
 from outpace import models
 from outpace.errors import ModelNotFound
+from outpace.models import pulling
 from outpace.models.store import cache_folder
 
 
@@ -189,6 +192,17 @@ def test_answers_of_the_hub_that_list_no_files(hub: type[Hub], listing: str) -> 
     host = urllib.parse.urlsplit(os.environ["HF_ENDPOINT"]).netloc
     line = f"{ABSENT} the answer of {host} is not a list of files; HF_ENDPOINT names another hub"
     with refused(ModelNotFound, line):
+        models.pull("owner/name")
+
+
+def test_a_redirect_away_from_https(hub: type[Hub], monkeypatch: pytest.MonkeyPatch) -> None:
+    def follow(request: urllib.request.Request, timeout: float) -> None:
+        request.full_url = "https" + request.full_url.removeprefix("http")
+        pulling.hub._Redirects().redirect_request(request, None, 302, "Found", {}, "http://elsewhere/")
+
+    monkeypatch.setattr(pulling.hub, "_opener", lambda: SimpleNamespace(open=follow))
+    line = "127.0.0.1 cannot be reached: a redirect away from HTTPS, to 'http://elsewhere/'"
+    with refused(ModelNotFound, f"{ABSENT} {line}"):
         models.pull("owner/name")
 
 

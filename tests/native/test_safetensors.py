@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from refusals import refused
-from safetensors_writer import tiny_folder
+from safetensors_writer import safetensors_bytes, tiny_folder, tiny_hf_tensors
 
-from gguf_writer import NO_MAMBA, Tiny, tiny_model
+from gguf_writer import ARCHITECTURES, NO_MAMBA, Tiny, tiny_model
 from outpace.errors import BadModelFile, ModelNotFound, OutpaceError, Unsupported
 from outpace.native.gguf import open_gguf
 from outpace.native.reference import ReferenceModel
 from outpace.native.safetensors import open_safetensors
+from outpace.native.textfile import MAX_BYTES
 
 SHAPES = [Tiny(), Tiny("qwen2", vocab_size=352, tied=False), Tiny(formats=("BF16", "F16"), embedding="BF16")]
 
@@ -228,6 +230,24 @@ def test_broken_headers_are_refused_with_the_file(tmp_path: Path, data: bytes, m
     folder = tiny_folder(tmp_path / "hf")
     (folder / "model.safetensors").write_bytes(data)
     with refused(BadModelFile, f"{folder / 'model.safetensors'}: {message}"):
+        open_safetensors(folder)
+
+
+def test_a_text_file_of_any_size_is_not_read(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "hf")
+    os.truncate(folder / "config.json", MAX_BYTES + 1)
+    line = f"{folder / 'config.json'}: {MAX_BYTES + 1} bytes long, at most {MAX_BYTES} make sense"
+    with refused(BadModelFile, line):
+        open_safetensors(folder)
+
+
+def test_experts_of_several_shapes(tmp_path: Path) -> None:
+    folder, name = tiny_folder(tmp_path / "hf", ARCHITECTURES["mixtral"]), "block_sparse_moe.experts.1.w1.weight"
+    tensors = tiny_hf_tensors(ARCHITECTURES["mixtral"])
+    tensors[f"model.layers.0.{name}"] = ("F32", (3, 64), bytes(768))
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors))
+    line = "the tensors 'blk.0.ffn_gate.0.weight' and 'blk.0.ffn_gate.1.weight' differ in format or shape"
+    with refused(BadModelFile, f"{folder}: {line}"):
         open_safetensors(folder)
 
 
