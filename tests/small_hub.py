@@ -20,15 +20,21 @@ def left_in_cache() -> list[str]:
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """A hub in miniature. files: path -> bytes; `cuts`: how many downloads break off in the middle."""
+    """A hub in miniature. files: path -> bytes; `cuts`: how many downloads break off in the middle; answer:
+    status and body of the list of files, in place of the true ones; resumes: whether a download goes on where it
+    broke off."""
 
     files: dict[str, bytes]
     cuts: int
     asked: list[tuple[str, str | None, str | None]]
+    answer: tuple[int, bytes] | None = None
+    resumes = True
 
     def do_GET(self) -> None:
         self.asked.append((self.path, self.headers.get("Authorization"), self.headers.get("Range")))
-        if self.path.startswith("/api/models/owner/name/"):
+        if self.path.startswith("/api/models/owner/name/") and self.answer is not None:
+            self._send(self.answer[1], self.answer[0])
+        elif self.path.startswith("/api/models/owner/name/"):
             siblings = [
                 {"rfilename": n, "size": len(b), "lfs": {"sha256": hashlib.sha256(b).hexdigest(), "size": len(b)}}
                 for n, b in self.files.items()
@@ -39,7 +45,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/cdn/{self.path[25:]}")
             self.end_headers()
         elif self.path.startswith("/cdn/") and self.path[5:] in self.files:
-            start = int((self.headers.get("Range") or "bytes=0-")[6:-1])
+            start = int((self.headers.get("Range") or "bytes=0-")[6:-1]) if self.resumes else 0
             self._send(self.files[self.path[5:]][start:], 206 if start else 200)
         else:
             self.send_error(404)

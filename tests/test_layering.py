@@ -11,22 +11,24 @@ import outpace
 
 ROOT = Path(outpace.__file__).parent
 
+TOKENIZERS = ("outpace.tokenizer", "outpace.tokenizer_json", "outpace.pre_tokenizers", "outpace.sentencepiece")
+
 # part (a module or a package below outpace): prefixes that it must not import
 FORBIDDEN = {
     "types": ("outpace",),
     "errors": ("outpace",),
     "rules": (
-        *("outpace.models", "outpace.text", "outpace.tokenizer", "outpace.chat_template", "outpace.stops"),
+        *("outpace.models", "outpace.text", *TOKENIZERS, "outpace.chat_template", "outpace.stops"),
         *("outpace.targets", "outpace.native", "outpace._native", "outpace.drafters"),
         *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
     ),
     "sampling": (
-        *("outpace.models", "outpace.text", "outpace.tokenizer", "outpace.stops"),
+        *("outpace.models", "outpace.text", *TOKENIZERS, "outpace.stops"),
         *("outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
         *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
     ),
     "processors": (
-        *("outpace.models", "outpace.text", "outpace.tokenizer", "outpace.stops", "outpace.sampling"),
+        *("outpace.models", "outpace.text", *TOKENIZERS, "outpace.stops", "outpace.sampling"),
         *("outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
         *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
     ),

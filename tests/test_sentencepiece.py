@@ -14,8 +14,7 @@ from record_tokens import RECORDED, comparable, digest, llama_cpp_ids
 from safetensors_writer import tiny_folder
 from tokenizer_writer import SYNTHETIC, synthetic_model
 
-from gguf_writer import Tiny, Typed
-from outpace.errors import BadModelFile
+from gguf_writer import Tiny
 from outpace.native.gguf import open_gguf
 from outpace.native.safetensors import open_safetensors
 from outpace.sentencepiece import SPACE, SentencePiece
@@ -103,41 +102,6 @@ def test_a_space_comes_first_where_the_model_was_trained_so(tmp_path: Path) -> N
     assert with_space.prefix == without.prefix == (1,)
     assert with_space.encode("the", special=False) == without.encode(" the", special=False)
     assert with_space.encode("<s>the", special=True) == without.encode(" the", special=False)
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"scores": [1, 2]}, r"tokenizer.ggml.scores must be \d+ numbers, one a token"),
-        ({"scores": "none"}, r"tokenizer.ggml.scores must be \d+ numbers, one a token"),
-        ({"bos_token_id": 10**6}, "add_bos_token is set, but no valid bos_token_id is"),
-    ],
-)
-def test_wrong_vocabularies_are_refused(tmp_path: Path, keys: dict[str, object], message: str) -> None:
-    with pytest.raises(BadModelFile, match=message):
-        Text.from_weights(open_gguf(synthetic_model(tmp_path / "m.gguf", "spm-plain", **keys)))
-
-
-def test_scores_that_are_no_numbers_and_bytes_that_are_none_are_refused(tmp_path: Path) -> None:
-    metadata = open_gguf(synthetic_model(tmp_path / "m.gguf", "spm-plain")).metadata
-    scores, tokens = metadata["tokenizer.ggml.scores"].tolist(), metadata["tokenizer.ggml.tokens"].strings()
-    kinds = metadata["tokenizer.ggml.token_type"].tolist()
-    unused = [5 if token == "<0x41>" else kind for token, kind in zip(tokens, kinds, strict=True)]
-    wrong: list[tuple[dict[str, object], str]] = [
-        ({"scores": Typed("arr", ("f32", [float("nan"), *scores[1:]]))}, "scores holds a number that is not finite"),
-        (
-            {"tokens": [token.replace("<0x41>", "<0x4g>") for token in tokens]},
-            "the token '<0x4g>' is of the kind byte, but is not <0x00> to <0xFF>",
-        ),
-        (
-            {"token_type": unused, "unknown_token_id": 10**6},
-            "the vocabulary has neither a token for every byte nor an unknown token",
-        ),
-    ]
-    for i, (keys, message) in enumerate(wrong):
-        file = open_gguf(synthetic_model(tmp_path / f"{i}.gguf", "spm-plain", **keys))
-        with pytest.raises(BadModelFile, match=message):
-            Text.from_weights(file)
 
 
 def test_a_tokenizer_json_of_the_vocabulary_gives_the_same_ids(tmp_path: Path) -> None:

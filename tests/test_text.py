@@ -10,10 +10,11 @@ import pytest
 from hard_text import hard_lines
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from safetensors_writer import tiny_folder, tokenizer_json
 
 from gguf_writer import CONTROL_TOKENS, Tiny, Typed, small_vocabulary, tiny_model
-from outpace.errors import BadModelFile, ModelNotFound, OutpaceError, Unsupported, UsageError
+from outpace.errors import UsageError
 from outpace.native.gguf import open_gguf
 from outpace.native.safetensors import open_safetensors
 from outpace.text import Text
@@ -60,7 +61,7 @@ def test_control_tokens_are_left_out_of_the_text_but_can_be_named(text: Text) ->
 def test_padding_rows_have_no_text(text: Text) -> None:
     assert text.decode([320, 100_000]) == ""
     assert text.describe(100_000) == "[100000]"
-    with pytest.raises(UsageError, match="must be at least 0, got -1"):
+    with refused(UsageError, "a token id must be at least 0, got -1"):
         text.decode([-1])
 
 
@@ -95,12 +96,12 @@ def test_roles_that_look_like_half_a_control_token_reach_the_template(tmp_path: 
 
 
 def test_texts_beyond_all_contexts_are_refused(text: Text) -> None:
-    with pytest.raises(UsageError, match="has 8388609 characters, at most 8388608"):
+    with refused(UsageError, "the text has 8388609 characters, at most 8388608 can be tokenised"):
         text.encode(" " * ((8 << 20) + 1), special=False)
 
 
 def test_half_a_surrogate_pair_is_refused(text: Text) -> None:
-    with pytest.raises(UsageError, match="half of a surrogate pair at character 2"):
+    with refused(UsageError, "the text is not Unicode: half of a surrogate pair at character 2"):
         text.encode("ab\ud800", special=False)
 
 
@@ -182,50 +183,19 @@ def test_no_role_can_write_a_control_token(text: Text) -> None:
     [
         ([{"role": "user"}], "message 0 needs a text as its 'content', got None"),
         ([*USER, {"role": 3, "content": "a"}], "message 1 needs a text as its 'role', got 3"),
-        ([{"role": "user", "content": "a", "extra": ["b"]}], r"message 0 has 'extra' = \['b'\]; only texts"),
-        ([{"role": "user", "content": "\ud800"}], "half of a surrogate pair"),
+        (
+            [{"role": "user", "content": "a", "extra": ["b"]}],
+            "message 0 has 'extra' = ['b']; only texts are supported",
+        ),
+        (
+            [{"role": "user", "content": "\ud800"}],
+            "the text is not Unicode: half of a surrogate pair at character 17",
+        ),
     ],
 )
 def test_wrong_messages_are_refused(text: Text, messages: list[dict[str, Any]], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with refused(UsageError, message):
         text.render_chat(messages)
-
-
-def test_model_without_a_template_says_what_to_do(tmp_path: Path) -> None:
-    text = with_keys(tmp_path / "m.gguf", chat_template=7)
-    assert not text.has_chat_template
-    with pytest.raises(Unsupported, match="no chat template: give it the prompt as it is, with --raw"):
-        text.render_chat(USER)
-
-
-@pytest.mark.parametrize(
-    ("keys", "error", "message"),
-    [
-        (
-            {"ggml__model": "bert"},
-            Unsupported,
-            r"the tokenizer 'bert' is not supported; byte-level BPE \('gpt2'\) and SentencePiece \('llama'\) are$",
-        ),
-        ({"ggml__model": "llama"}, BadModelFile, "scores must be 320 numbers, one a token"),
-        (
-            {"ggml__pre": "bloom"},
-            Unsupported,
-            "pre-tokenizer 'bloom' is not supported; gpt-2, smollm, qwen2, llama-bpe, llama3, llama-v3, tekken are$",
-        ),
-        ({"ggml__pre": 5}, Unsupported, "pre-tokenizer 5 is not supported"),
-        ({"ggml__merges": ["ab"]}, BadModelFile, "merges has 'ab', which is not a pair"),
-        ({"ggml__merges": ["zz yy"]}, BadModelFile, "merges does not fit the tokens"),
-        ({"ggml__merges": 4}, BadModelFile, "merges is missing, or not an array"),
-        ({"ggml__token_type": [9] * 320}, BadModelFile, r"token_type must be in \[1, 6\], got 9 to 9"),
-        ({"ggml__add_bos_token": True, "ggml__bos_token_id": 999}, BadModelFile, "no valid bos_token_id"),
-    ],
-)
-def test_wrong_tokenizers_are_refused(
-    tmp_path: Path, keys: dict[str, Any], error: type[OutpaceError], message: str
-) -> None:
-    with pytest.raises(error, match=message) as caught:
-        with_keys(tmp_path / "m.gguf", **keys)
-    assert str(tmp_path / "m.gguf") in str(caught.value)
 
 
 def test_both_kinds_of_file_give_the_same_ids(text: Text, tmp_path: Path) -> None:
@@ -249,31 +219,6 @@ def test_own_template_file_comes_first(tmp_path: Path) -> None:
     folder = tiny_folder(tmp_path / "hf")
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}{{ eos_token }}")
     assert Text.from_weights(open_safetensors(folder)).render_chat(USER)[-1] == 2
-
-
-@pytest.mark.parametrize(
-    ("content", "error", "message"),
-    [
-        (None, ModelNotFound, "has no tokenizer.json"),
-        ("{", BadModelFile, "not valid JSON"),
-        ("[" * 100_000, BadModelFile, "not valid JSON"),
-        ("[]", BadModelFile, "not a JSON object"),
-        ("{}", Unsupported, "byte-level BPE and SentencePiece are$"),
-        ('{"model": {"type": "Unigram"}}', Unsupported, "the tokenizer 'Unigram' is not supported"),
-        ('{"model": {"type": "BPE"}, "decoder": {"type": "ByteLevel"}}', BadModelFile, r"tokenizer\.json: "),
-    ],
-)
-def test_wrong_tokenizer_jsons_are_refused(
-    tmp_path: Path, content: str | None, error: type[OutpaceError], message: str
-) -> None:
-    folder = tiny_folder(tmp_path / "hf")
-    if content is None:
-        (folder / "tokenizer.json").unlink()
-    else:
-        (folder / "tokenizer.json").write_text(content)
-    with pytest.raises(error, match=message) as caught:
-        Text.from_weights(open_safetensors(folder))
-    assert "\n" not in str(caught.value)
 
 
 def test_gpt2_words_do_not_split_digits(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from outpace.errors import MissingExtra, OutpaceError, UsageError
 from outpace.text import Text
-from outpace.tokenizer import token_model_from_folder
+from outpace.tokenizer_json import token_model_from_folder
 from outpace.types import Target
 
 

@@ -15,8 +15,16 @@ OutpaceError
 from __future__ import annotations
 
 
+def _shown(char: str) -> str:
+    """Returns a character as it may reach a terminal: a line break, a control or half of a pair is escaped."""
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
+
+
 class OutpaceError(Exception):
-    """The root of all of them; the text is one line for the user."""
+    """The root of all of them; the text is one line for the user, whatever the names and values in it hold."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__("".join(map(_shown, text)))
 
 
 class UsageError(OutpaceError, ValueError):

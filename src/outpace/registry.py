@@ -36,12 +36,21 @@ class Registry:
         return (*self.own, *(name for name in sorted(self._plugins) if name not in self.own))
 
     def get(self, name: str) -> Any:
-        """Returns what `name` stands for. Raises UsageError, listing the known names, when there is none."""
+        """Returns what `name` stands for.
+
+        Raises UsageError, listing the known names, when there is none, and for a plugin that cannot be loaded.
+        """
         if name in self.own:
             module, attribute = self.own[name].split(":")
             return getattr(import_module(module), attribute)
         if name in self._plugins:
-            return self._plugins[name].load()
+            try:
+                return self._plugins[name].load()
+            except (ImportError, AttributeError) as error:
+                place = self._plugins[name].value
+                raise UsageError(
+                    f"{self.kind} {name!r} is a plugin, {place}, that cannot be loaded: {error}"
+                ) from None
         raise UsageError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.errors import BadModelFile
+from outpace.native.metadata import quoted
 from outpace.vocabulary import Kind, Vocabulary
 
 SPACE = "\u2581"
@@ -97,9 +98,8 @@ def _byte_ids(vocabulary: Vocabulary, unknown: int | None) -> list[int]:
     for id in vocabulary.of_kind(Kind.BYTE):
         found = _BYTE.fullmatch(vocabulary.tokens[id])
         if found is None:
-            raise BadModelFile(
-                f"the token {vocabulary.tokens[id]!r:.40} is of the kind byte, but is not <0x00> to <0xFF>"
-            )
+            name = quoted(vocabulary.tokens[id])
+            raise BadModelFile(f"the token {name} is of the kind byte, but is not <0x00> to <0xFF>")
         ids[int(found[1], 16)] = id
     known = [id for id in ids if id is not None]
     if len(known) < 256:

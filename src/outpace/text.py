@@ -19,7 +19,8 @@ from outpace.native.textfile import one_line
 from outpace.native.weights import WeightFile
 from outpace.special import SpecialTokens
 from outpace.stops import StopScanner
-from outpace.tokenizer import TokenModel, token_model_from_folder, token_model_from_gguf
+from outpace.tokenizer import TokenModel, token_model_from_gguf
+from outpace.tokenizer_json import token_model_from_folder
 from outpace.vocabulary import Kind, Vocabulary
 
 MAX_TEXT = 8 << 20

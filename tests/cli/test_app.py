@@ -36,7 +36,7 @@ def test_a_mistake_on_the_command_line_is_one_line_and_exit_2(arguments: list[st
     ("error", "code", "line"),
     [
         (UsageError("top_p must be in (0, 1], got 1.3"), 2, "top_p must be in (0, 1], got 1.3"),
-        (ModelNotFound("no model\nof that name"), 2, "no model of that name"),
+        (ModelNotFound("no model\nof that name"), 2, r"no model\nof that name"),
         (BadModelFile("model.gguf: truncated"), 1, "model.gguf: truncated"),
         (PermissionError(13, "Permission denied", "/x/y"), 1, "/x/y: Permission denied"),
         (MemoryError(), 1, "out of memory"),

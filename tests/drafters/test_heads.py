@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from fakes import TableTarget
 from outpace.errors import UsageError
@@ -168,17 +169,20 @@ def test_a_prompt_of_one_token_has_nothing_to_go_on_from(native, drafter):
 
 
 def test_without_hidden_states_it_says_what_is_missing(native, drafter):
-    with pytest.raises(UsageError, match="taps"):
+    line = "a head needs the target's hidden states"
+    with refused(UsageError, line + ": open the target with the drafter's taps"):
         drafter.open(Prompt(TEXT[:10]), Context(), laws())
     _, drafting = opened(native.target, drafter, 10)
     step = Step(EMPTY, Verdict((), 1), (1,), None, Timing())
-    with pytest.raises(UsageError, match="hidden states with every round"):
+    with refused(UsageError, line + " with every round's scores"):
         drafting.observe(step, Scores(np.zeros((1, 320), np.float32)))
 
 
 def test_other_engines_are_refused(drafter):
-    with pytest.raises(UsageError, match="native engine"):
-        DRAFTERS.get(drafter.name)(TableTarget(), None)
+    target = TableTarget()
+    line = f"draft heads run on the native engine, {target.name} is on {target.engine}: use 'ngram'"
+    with refused(UsageError, line):
+        DRAFTERS.get(drafter.name)(target, None)
 
 
 def test_closing_gives_the_cache_back_once(native, drafter):

@@ -6,8 +6,10 @@ from random import Random
 from time import perf_counter
 
 import pytest
+from refusals import refused
 
 from outpace.drafters.ngram import CANDIDATES, LONGEST, History, NGramDrafter, NGramSession
+from outpace.errors import UsageError
 from outpace.types import EMPTY, Budget, Draft, Scores, Step, Timing, Verdict
 
 
@@ -132,7 +134,7 @@ def test_what_is_accepted_raises_the_estimate_of_its_match_length():
 
 @pytest.mark.parametrize("min_match", [0, LONGEST + 1])
 def test_min_match_has_a_range(min_match):
-    with pytest.raises(ValueError, match="min_match must be in"):
+    with refused(UsageError, f"min_match must be in [1, {LONGEST}], got {min_match}"):
         NGramDrafter(6, min_match=min_match)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from letters import LETTERS, letters, translation
+from refusals import refused
 
 from fakes import TableTarget, plain, run
 from outpace.api import load
@@ -78,7 +79,7 @@ def test_commits_and_rewinds_count_the_targets_tokens():
     [scores] = model.score_many([(session, EMPTY)])
     fresh, _ = model.open(Prompt((0, 3, 4)))
     assert np.array_equal(scores.logits, model.score_many([(fresh, EMPTY)])[0].logits)
-    with pytest.raises(UsageError, match="length must be in"):
+    with refused(UsageError, "length must be in [0, 2], got 9"):
         session.rewind(9, 0)
 
 
@@ -101,11 +102,17 @@ def test_what_is_written_is_tokenised_anew():
 
 
 def test_vocabularies_without_a_common_token_are_refused():
-    with pytest.raises(VocabularyMismatch, match="no token in common"):
-        Translated(TableTarget(2), translation(["a", "b"], ["x", "y"]), 2)
-    with pytest.raises(UsageError, match="translate must be 'token' or 'string'"):
+    target = TableTarget(2)
+    line = f"{target.name} has no token in common with the target: name another draft model"
+    with refused(VocabularyMismatch, line):
+        Translated(target, translation(["a", "b"], ["x", "y"]), 2)
+    with refused(UsageError, "translate must be 'token' or 'string', got 'word'"):
         Translated(TableTarget(2), letters(2), 2, "word")
-    with pytest.raises(UsageError, match="needs a draft model of another vocabulary"):
+    line = (
+        "drafter 'translate' needs a draft model of another vocabulary: name one with draft=... and "
+        "translate='string' (--draft MODEL --translate string)"
+    )
+    with refused(UsageError, line):
         DRAFTERS.get("translate")(TARGET, TableTarget(6))
     assert len(LETTERS) == 26
 
@@ -113,12 +120,13 @@ def test_vocabularies_without_a_common_token_are_refused():
 def test_a_tree_and_taps_are_refused():
     model = draft_model()
     session, _ = model.open(Prompt((0, 1)))
-    with pytest.raises(UsageError, match="scores chains"):
+    with refused(UsageError, f"{model.name} scores chains, got a tree"):
         model.score_many([(session, Draft((0, 1), (-1, -1), (None, None)))])
-    with pytest.raises(UsageError, match="no hidden states"):
+    with refused(UsageError, f"{model.name} offers no hidden states"):
         model.open(Prompt((0,)), (1,))
 
 
 def test_translating_without_a_draft_is_refused_before_anything_is_loaded():
-    with pytest.raises(UsageError, match="got 'token' and no draft: name one"):
+    line = "translate is for a draft of another vocabulary, got 'token' and no draft: name one"
+    with refused(UsageError, line):
         load("nothing-like-this", translate="token")

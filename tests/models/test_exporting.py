@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
+from refusals import refused
+from tokenizer_writer import synthetic_model
 
 import outpace
-from gguf_writer import Tiny, tiny_model
+from gguf_writer import ARCHITECTURES, Tiny, tiny_model
 from outpace import models
-from outpace.errors import UsageError
+from outpace.errors import Unsupported, UsageError
 from outpace.models.exporting import bfloat16
 from outpace.native.gguf import open_gguf
 from outpace.native.safetensors import open_safetensors
@@ -89,12 +93,35 @@ def test_bfloat16_rounds_to_nearest_even():
 
 
 def test_a_folder_that_exists_is_left_alone(file, folder):
-    with pytest.raises(UsageError, match="exists already"):
+    with refused(UsageError, f"{folder} exists already: name a new folder, or remove it"):
         models.export(file, folder)
-    with pytest.raises(UsageError, match="only GGUF files are exported"):
-        models.export(folder, folder / "again")
-    with pytest.raises(UsageError, match="dtype must be one of bfloat16, float32"):
-        models.export(file, folder / "again", "int8")
+
+
+def test_what_cannot_be_exported_is_said(file, tmp_path):
+    with refused(UsageError, f"{tmp_path} is a folder already: only GGUF files are exported"):
+        models.export(tmp_path, tmp_path / "again")
+    with refused(UsageError, "dtype must be one of bfloat16, float32, got 'int8'"):
+        models.export(file, tmp_path / "again", "int8")
+    for name, shape in ARCHITECTURES.items():
+        if name in ("llama", "qwen2"):
+            continue
+        source = tiny_model(tmp_path / f"{name}.gguf", shape)
+        line = f"{name}.gguf: architecture {shape.architecture!r} has no export; plain llama, qwen2 have"
+        with refused(Unsupported, line):
+            models.export(source, tmp_path / "again")
+    source = synthetic_model(tmp_path / "spm.gguf", "spm-plain")
+    with refused(Unsupported, "a SentencePiece vocabulary has no tokenizer.json here; byte-level BPE has"):
+        models.export(source, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_said(file, tmp_path):
+    line = f"{file / 'inside'} cannot be written: {os.strerror(errno.EEXIST)}; nothing was kept"
+    with refused(UsageError, line):
+        models.export(file, file / "inside")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with refused(UsageError, f"{tmp_path / 'loop'} exists already: name a new folder, or remove it"):
+        models.export(file, tmp_path / "loop")
 
 
 def test_a_failed_export_leaves_nothing(file, tmp_path, monkeypatch):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
+from refusals import refused
 
 import outpace
 from outpace.errors import BadModelFile, UsageError, VocabularyMismatch
@@ -30,18 +33,48 @@ def test_a_relative_with_other_tokens_is_refused(tiny_llama, tmp_path, monkeypat
     different = Comparison("different", (Difference(3, "a", "b"),))
     with monkeypatch.context() as patch:
         patch.setattr("outpace.models.making.compare", lambda target, draft: different)
-        with pytest.raises(VocabularyMismatch, match="cannot draft for"):
+        line = "llama.gguf cannot draft for llama.gguf: different vocabularies: "
+        with refused(VocabularyMismatch, line + "id 3 is 'a' in the target, 'b' in the draft"):
             make_draft(tiny_llama, tiny_llama, tmp_path / "d.gguf")
-    with pytest.raises(UsageError, match="must be 1 to 320, got 0"):
-        make_draft(tiny_llama, tiny_llama, tmp_path / "d.gguf", tokens=0)
+    for tokens in (0, 321):
+        with refused(UsageError, f"the tokens that a draft keeps must be in [1, 320], got {tokens}"):
+            make_draft(tiny_llama, tiny_llama, tmp_path / "d.gguf", tokens=tokens)
 
 
-@pytest.mark.parametrize("line", ["{", "[1]", '{"other": 1}', "\ud800"])
-def test_texts_that_are_none_are_named(tiny_llama, tmp_path, line):
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            b"{",
+            ", line 2: not valid JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        ),
+        (b"[1]", ", line 2: not a JSON object"),
+        (b'{"other": 1}', ", line 2: must be an object with a prompt, a text or turns, got {'other': 1}"),
+        (b'{"turns": [5]}', ", line 2: must be an object with a prompt, a text or turns, got {'turns': [5]}"),
+        (b'{"prompt": "\\ud800"}', ", line 2: holds half of a surrogate pair, which is no text"),
+        (b"[" * 100_000, ", line 2: its JSON is nested too deeply"),
+        (b'{"prompt": %s}' % (b"1" * 5000), ", line 2: holds a number of over 4300 digits"),
+        (b"\xff", ": is not UTF-8"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_texts_that_are_none_are_named(tiny_llama, tmp_path, line, message):
     texts = tmp_path / "t.jsonl"
-    texts.write_bytes(line.encode("utf-8", "surrogatepass"))
-    with pytest.raises(BadModelFile, match=r"t\.jsonl"):
+    texts.write_bytes(b'{"prompt": "a"}\n' + line)
+    with refused(BadModelFile, f"{texts}{message}"):
         make_draft(tiny_llama, tiny_llama, tmp_path / "d.gguf", texts=[texts], tokens=40)
+
+
+def test_texts_that_cannot_be_read_are_named(tiny_llama, tmp_path):
+    for path, why in ((tmp_path, errno.EISDIR), (tmp_path / "none.txt", errno.ENOENT)):
+        with refused(BadModelFile, f"{path}: cannot be read: {os.strerror(why)}"):
+            make_draft(tiny_llama, tiny_llama, tmp_path / "d.gguf", texts=[path], tokens=40)
+
+
+def test_blank_lines_are_passed_over(tiny_llama, tmp_path):
+    texts = tmp_path / "t.jsonl"
+    texts.write_text('\n{"prompt": "ab"}\n\n')
+    assert make_draft(tiny_llama, tiny_llama, tmp_path / "d.gguf", texts=[texts], tokens=40).tokens >= 40
 
 
 def test_a_store_is_filled_with_answers_and_grows(tiny_llama, tmp_path):

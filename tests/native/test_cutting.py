@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import closing
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import outpace
-from gguf_writer import Tiny, tiny_model
+from gguf_writer import ARCHITECTURES, Tiny, tiny_model
 from outpace.errors import BadModelFile, UsageError
 from outpace.native.cutting import cut_down
 from outpace.native.gguf import open_gguf
@@ -68,21 +71,45 @@ def test_it_drafts_for_the_whole_and_keeps_its_text(whole, tmp_path, temperature
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"output_ids": []}, "must be some of 0 to 319"),
-        ({"output_ids": [320]}, "must be some of 0 to 319"),
+        ({"output_ids": []}, "the tokens that a draft keeps must be some of 0 to 319, got none"),
+        ({"output_ids": [320]}, "the tokens that a draft keeps must be some of 0 to 319, got 320 to 320"),
         ({"bits": 3}, "bits must be 4 or 8, got 3"),
-        ({"layers": [2]}, "must be some of 0 to 1"),
+        ({"layers": [2]}, "the layers that a draft keeps must be some of 0 to 1, got [2]"),
     ],
 )
 def test_what_cannot_be_cut_is_said(whole, tmp_path, how, message):
-    with pytest.raises(UsageError, match=message):
+    with refused(UsageError, message):
         cut_down(whole, tmp_path / "d.gguf", **({"output_ids": KEPT} | how))
     assert not list(tmp_path.iterdir())
 
 
+def test_a_draft_never_takes_the_place_of_its_source(whole, tmp_path):
+    before = whole.read_bytes()
+    with refused(UsageError, f"{whole} is the model that is cut down: name another file"):
+        cut_down(whole, whole, output_ids=KEPT)
+    assert whole.read_bytes() == before
+
+
+def test_a_place_that_cannot_be_written_is_said(whole, tmp_path):
+    line = f"{whole / 'd.gguf'} cannot be written: {os.strerror(errno.ENOTDIR)}; nothing was kept"
+    with refused(UsageError, line):
+        cut_down(whole, whole / "d.gguf", output_ids=KEPT)
+    line = f"{tmp_path} cannot be written: {os.strerror(errno.EISDIR)}; nothing was kept"
+    with refused(UsageError, line):
+        cut_down(whole, tmp_path, output_ids=KEPT)
+
+
+def test_only_plain_files_are_cut(tmp_path):
+    with refused(UsageError, f"{tmp_path}: only a GGUF file can be cut down"):
+        cut_down(tmp_path, tmp_path / "d.gguf", output_ids=KEPT)
+    path = tiny_model(tmp_path / "m.gguf", ARCHITECTURES["qwen3"])
+    with refused(UsageError, f"{path}: only llama and qwen2 models can be cut down, got qwen3"):
+        cut_down(path, tmp_path / "d.gguf", output_ids=KEPT)
+
+
 def test_a_cut_model_is_not_cut_again(whole, tmp_path):
     cut = cut_down(whole, tmp_path / "d.gguf", output_ids=KEPT, bits=None)
-    with pytest.raises(UsageError, match="was cut already"):
+    with refused(UsageError, f"{cut.path}: its output was cut already; cut the model that it was made from"):
         cut_down(cut.path, tmp_path / "e.gguf", output_ids=KEPT)
 
 
@@ -100,5 +127,6 @@ def test_wrong_ids_in_a_file_are_refused(tmp_path, ids):
             for i in file.tensors.values()
         ]  # fmt: skip
         write(tmp_path / "bad.gguf", keys, {"outpace.draft.output_ids": ids}, tensors)
-    with pytest.raises(BadModelFile, match=r"ascending ids in \[0, 320\)"):
+    line = f"outpace.draft.output_ids must be ascending ids in [0, 320), got {ids[0]} to {ids[1]}"
+    with refused(BadModelFile, f"{tmp_path / 'bad.gguf'}: {line}"):
         open_gguf(tmp_path / "bad.gguf")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from gguf_writer import (
     SUPPORTED,
@@ -125,69 +127,121 @@ def test_what_changes_nothing_is_accepted(tmp_path: Path, keys: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"general.architecture": None}, "general.architecture is missing"),
-        ({"llama.block_count": None}, "llama.block_count must be an integer in .1, 1024., got nothing"),
-        ({"llama.block_count": 0}, "llama.block_count must be an integer"),
-        ({"llama.block_count": True}, "llama.block_count must be an integer"),
-        ({"llama.block_count": 3}, "'blk.2.attn_norm.weight' is missing"),
-        ({"llama.embedding_length": "64"}, "llama.embedding_length must be an integer"),
-        ({"llama.attention.head_count": 5}, "5 heads cannot share 2"),
+        ({"llama.rope.scaling.type": [1, 2]}, "llama.rope.scaling.type must be a text, got an array of 2"),
+        (
+            {"llama.rope.scaling.factor": [1, 2]},
+            "llama.rope.scaling.factor must be a positive number, got an array of 2",
+        ),
+        ({"llama.tensor_data_layout": [1, 2]}, "llama.tensor_data_layout must be a text, got an array of 2"),
+        ({"llama.rope.freq_base": ["a"] * 9}, "llama.rope.freq_base must be a positive number, got an array of 9"),
+        (
+            {"outpace.draft.output_ids": "0"},
+            "outpace.draft.output_ids must be an array of token ids, got '0'",
+        ),
+        (
+            {"outpace.draft.output_ids": [0, 1]},
+            "outpace.draft.output_ids needs an output matrix of its own, output.weight is missing",
+        ),
+        (
+            {"tokenizer.ggml.tokens": Typed("arr", ("str", [b"\xff"] * 320))},
+            "key 'tokenizer.ggml.tokens'[0] is not UTF-8",
+        ),
+        ({"tokenizer.ggml.tokens": 7}, "tokenizer.ggml.tokens must be an array of strings, got 7"),
+        ({"general.architecture": None}, "general.architecture is missing, so nothing says what model this is"),
+        ({"llama.block_count": None}, "llama.block_count must be an integer in [1, 1024], got nothing"),
+        ({"llama.block_count": 0}, "llama.block_count must be an integer in [1, 1024], got 0"),
+        ({"llama.block_count": True}, "llama.block_count must be an integer in [1, 1024], got True"),
+        ({"llama.block_count": 3}, "the tensor 'blk.2.attn_norm.weight' is missing"),
+        ({"llama.embedding_length": "64"}, "llama.embedding_length must be an integer in [1, 131072], got '64'"),
+        ({"llama.attention.head_count": 5}, "5 heads cannot share 2 key-value heads evenly"),
         ({"llama.rope.freq_base": float("nan")}, "llama.rope.freq_base must be a positive number, got nan"),
-        ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "must be a positive number, got -1.0"),
+        (
+            {"llama.attention.layer_norm_rms_epsilon": -1.0},
+            "llama.attention.layer_norm_rms_epsilon must be a positive number, got -1.0",
+        ),
         (
             {"llama.attention.sliding_window": Typed("i32", -4)},
             "llama.attention.sliding_window must be a count, got -4",
         ),
-        ({"llama.attention.sliding_window": 9, "llama.attention.sliding_window_pattern": [1]}, "must be 2 booleans"),
-        ({"llama.expert_count": 8, "llama.expert_used_count": 9}, "llama.expert_used_count must be in .1, 8., got 9"),
-        ({"llama.expert_count": 8}, "llama.expert_used_count must be an integer in .1, 1024., got nothing"),
-        ({"llama.feed_forward_length": 95}, "is 96 x 64, the model needs 95 x 64"),
-        ({"tokenizer.ggml.eos_token_id": 320}, "eos_token_id must be in .0, 320., got 320"),
-        ({"tokenizer.ggml.tokens": ["a"] * 400}, "has 400 tokens, token_embd.weight 320 rows"),
-        ({"tokenizer.ggml.token_type": [1, 2]}, "token_type must be 320 integers"),
-        ({"general.alignment": 24}, "alignment must be a power of two"),
-        ({"general.alignment": 0}, "alignment must be a power of two"),
+        (
+            {"llama.attention.sliding_window": 9, "llama.attention.sliding_window_pattern": [1]},
+            "llama.attention.sliding_window_pattern must be 2 booleans, one a layer, got an array of 1",
+        ),
+        ({"llama.expert_count": 8, "llama.expert_used_count": 9}, "llama.expert_used_count must be in [1, 8], got 9"),
+        ({"llama.expert_count": 8}, "llama.expert_used_count must be an integer in [1, 1024], got nothing"),
+        ({"llama.feed_forward_length": 95}, "the tensor 'blk.0.ffn_gate.weight' is 96 x 64, the model needs 95 x 64"),
+        ({"tokenizer.ggml.eos_token_id": 320}, "tokenizer.ggml.eos_token_id must be in [0, 320), got 320"),
+        (
+            {"tokenizer.ggml.tokens": ["a"] * 400, "tokenizer.ggml.token_type": None},
+            "tokenizer.ggml.tokens has 400 tokens, token_embd.weight 320 rows",
+        ),
+        (
+            {"tokenizer.ggml.token_type": [1, 2]},
+            "tokenizer.ggml.token_type must be 320 integers, one a token, got an array of 2",
+        ),
+        ({"general.alignment": 24}, "general.alignment must be a power of two up to 65536, got 24"),
+        ({"general.alignment": 0}, "general.alignment must be a power of two up to 65536, got 0"),
     ],
 )
 def test_keys_that_make_no_sense_are_refused(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadModelFile, match=message):
-        open_gguf(write_changed(tmp_path / "m.gguf", keys))
+    path = write_changed(tmp_path / "m.gguf", keys)
+    with refused(BadModelFile, f"{path}: {message}"):
+        open_gguf(path)
 
 
 @pytest.mark.parametrize(
     ("tensor", "message"),
     [
-        (Tensor((64, 1, 1, 1, 1), "F32", bytes(256)), "has 5 dimensions"),
-        (Tensor((), "F32", bytes(256)), "has 0 dimensions"),
-        (Tensor((0,), "F32", b""), "empty shape"),
-        (Tensor((33,), "Q8_0", bytes(34)), "rows of 33, not a multiple of 32"),
-        (Tensor((64,), "F32", bytes(256), offset=4), "not a multiple of the alignment"),
-        (Tensor((64,), "F32", bytes(256), offset=0), "overlap"),
-        (Tensor((64,), "F32", bytes(256), offset=1 << 62), "the file has"),
-        (Tensor((1 << 60, 1 << 60), "F32", b""), "the file has"),
+        (
+            Tensor((64, 1, 1, 1, 1), "F32", bytes(256)),
+            "the tensor 'output_norm.weight' has 5 dimensions, 1 to 4 make sense",
+        ),
+        (Tensor((), "F32", bytes(256)), "the tensor 'output_norm.weight' has 0 dimensions, 1 to 4 make sense"),
+        (Tensor((0,), "F32", b""), "the tensor 'output_norm.weight' has the empty shape [0]"),
+        (Tensor((33,), "Q8_0", bytes(34)), "the tensor 'output_norm.weight' has rows of 33, not a multiple of 32"),
+        (
+            Tensor((64,), "F32", bytes(256), offset=4),
+            "the tensor 'output_norm.weight' is at 4, not a multiple of the alignment 32",
+        ),
+        (
+            Tensor((64,), "F32", bytes(256), offset=0),
+            "the tensors 'token_embd.weight' and 'output_norm.weight' overlap",
+        ),
+        (
+            Tensor((64,), "F32", bytes(256), offset=1 << 62),
+            "the tensor 'output_norm.weight' needs 256 bytes at 4611686018427387904, the file has 336608",
+        ),
+        (
+            Tensor((1 << 60, 1 << 60), "F32", b""),
+            "the tensor 'output_norm.weight' needs 5316911983139663491615228241121378304 bytes at 328704, the "
+            "file has 336352",
+        ),
     ],
 )
 def test_tensors_that_make_no_sense_are_refused(tmp_path: Path, tensor: Tensor, message: str) -> None:
-    with pytest.raises(BadModelFile, match=message):
-        open_gguf(write_changed(tmp_path / "m.gguf", tensors={"output_norm.weight": tensor}))
+    path = write_changed(tmp_path / "m.gguf", tensors={"output_norm.weight": tensor})
+    with refused(BadModelFile, f"{path}: {message}"):
+        open_gguf(path)
 
 
 def test_missing_tensor_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadModelFile, match=r"'blk\.1\.attn_k\.weight' is missing"):
-        open_gguf(write_changed(tmp_path / "m.gguf", tensors={"blk.1.attn_k.weight": None}))
+    path = write_changed(tmp_path / "m.gguf", tensors={"blk.1.attn_k.weight": None})
+    with refused(BadModelFile, f"{path}: the tensor 'blk.1.attn_k.weight' is missing"):
+        open_gguf(path)
 
 
 @pytest.mark.parametrize(
     ("tensor", "message"),
     [
-        (Tensor((8,), "F32", bytes(32)), "rope_freqs.weight holds a number that is not positive"),
+        (Tensor((8,), "F32", bytes(32)), "rope_freqs.weight holds a number outside [0.001, 1000000]"),
         (Tensor((7,), "F32", bytes(28)), "rope_freqs.weight must be 8 numbers in F32, got 1 x 7 in F32"),
         (Tensor((8,), "F16", bytes(16)), "rope_freqs.weight must be 8 numbers in F32, got 1 x 8 in F16"),
     ],
 )
 def test_divisors_of_the_rotations_are_checked(tmp_path: Path, tensor: Tensor, message: str) -> None:
-    with pytest.raises(BadModelFile, match=message):
-        open_gguf(write_changed(tmp_path / "m.gguf", tensors={"rope_freqs.weight": tensor}))
+    path = write_changed(tmp_path / "m.gguf", tensors={"rope_freqs.weight": tensor})
+    with refused(BadModelFile, f"{path}: {message}"):
+        open_gguf(path)
 
 
 ONE_KEY = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"k"
@@ -196,47 +250,54 @@ ONE_KEY = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"k"
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "needs 4 bytes, the file has 0"),
-        (b"GGML" + bytes(20), "it starts with b'GGML'"),
-        (b"GGUF" + struct.pack("<I", 3), "the number of tensors at byte 8 needs 8 bytes"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 1 << 40, 0), "claims 1099511627776 tensors"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 63), "keys, at most"),
-        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 63), "claims 9223372036854775808 bytes"),
-        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2) + b"\xff\xfe", "is not UTF-8"),
-        (ONE_KEY + struct.pack("<I", 99) + bytes(8), "unknown type 99"),
+        (b"", "the magic number at byte 0 needs 4 bytes, the file has 0 left"),
+        (b"GGML" + bytes(20), "not a GGUF file: it starts with b'GGML'"),
+        (b"GGUF" + struct.pack("<I", 3), "the number of tensors at byte 8 needs 8 bytes, the file has 0 left"),
+        (
+            b"GGUF" + struct.pack("<IQQ", 3, 1 << 40, 0),
+            "claims 1099511627776 tensors and 0 keys, at most 65536 of each make sense",
+        ),
+        (
+            b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 63),
+            "claims 0 tensors and 9223372036854775808 keys, at most 65536 of each make sense",
+        ),
+        (
+            b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 63),
+            "the name of key 0 at byte 32 claims 9223372036854775808 bytes, at most 1024 make sense",
+        ),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2) + b"\xff\xfe", "the name of key 0 at byte 32 is not UTF-8"),
+        (ONE_KEY + struct.pack("<I", 99) + bytes(8), "key 'k' has the unknown type 99"),
         (
             ONE_KEY + struct.pack("<IB", 7, 2) + bytes(8),
-            "boolean of value 2",
+            "key 'k' at byte 37 is a boolean of value 2",
         ),
         (
             ONE_KEY + struct.pack("<IIQ", 9, 8, 1 << 61) + bytes(64),
-            "claims 2305843009213693952 strings",
+            "key 'k' claims 2305843009213693952 strings at byte 49, 64 bytes before the end",
         ),
         (
             ONE_KEY + struct.pack("<IIQQ", 9, 8, 3, 1 << 62) + bytes(64),
-            "needs 46116860184273879",
+            "key 'k' at byte 49 needs 4611686018427387920 bytes, the file has 72 left",
         ),
         (
             ONE_KEY + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 90,
-            "nests more than 3 arrays",
+            "key 'k' nests more than 3 arrays, or is one of over 4096",
         ),
     ],
 )
 def test_broken_headers_are_refused_with_the_place(tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "m.gguf").write_bytes(data)
-    with pytest.raises(BadModelFile, match=message) as caught:
+    with refused(BadModelFile, f"{tmp_path / 'm.gguf'}: {message}"):
         open_gguf(tmp_path / "m.gguf")
-    assert str(tmp_path / "m.gguf") in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_repeated_keys_and_tensors_are_refused() -> None:
     data = gguf_bytes({"aa": 1, "ab": 2}, {}).replace(b"ab", b"aa")
-    with pytest.raises(BadModelFile, match="the key 'aa' appears twice"):
+    with refused(BadModelFile, "the key 'aa' appears twice"):
         parse_header(data, len(data))
     vector = Tensor((8,), "F32", bytes(32))
     data = gguf_bytes({}, {"ta": vector, "tb": vector}).replace(b"tb", b"ta")
-    with pytest.raises(BadModelFile, match="the tensor 'ta' appears twice"):
+    with refused(BadModelFile, "the tensor 'ta' appears twice"):
         parse_header(data, len(data))
 
 
@@ -248,15 +309,18 @@ def test_every_truncation_of_the_header_is_refused(tiny_llama: Path, tmp_path: P
 
 
 def test_missing_file_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="no such file"):
+    with refused(ModelNotFound, f"{tmp_path / 'absent.gguf'}: no such file"):
         open_gguf(tmp_path / "absent.gguf")
 
 
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
-        with pytest.raises(BadModelFile, match=r"not a regular file|cannot be opened"):
+        with refused(BadModelFile, f"{path}: not a regular file"):
             open_gguf(path)
+    with refused(BadModelFile, f"{tmp_path / 'loop'}: cannot be opened: {os.strerror(errno.ELOOP)}"):
+        open_gguf(tmp_path / "loop")
 
 
 def test_file_that_shrinks_or_changes_is_an_error(tmp_path: Path) -> None:
@@ -264,20 +328,21 @@ def test_file_that_shrinks_or_changes_is_an_error(tmp_path: Path) -> None:
     file = open_gguf(path)
     size = path.stat().st_size
     os.truncate(path, size - 4096)
-    with pytest.raises(BadModelFile, match=r"ends at byte|was changed while in use"):
+    at = size - 256  # the last tensor's bytes begin there
+    with refused(BadModelFile, f"{path}: ends at byte {at}; it had {size} when opened"):
         file.read("output_norm.weight", 0, 1)
     os.truncate(path, size)
-    with pytest.raises(BadModelFile, match="was changed while in use"):
+    with refused(BadModelFile, f"{path}: was changed while in use; load the model again"):
         file.read("token_embd.weight", 0, 1)
 
 
 def test_rows_outside_a_tensor_and_closed_files_are_refused(tiny_llama: Path) -> None:
     file = open_gguf(tiny_llama)
     for first, rows in ((0, 321), (320, 1), (-1, 1), (5, -1)):
-        with pytest.raises(BadModelFile, match=r"token_embd.weight has 320 rows"):
+        with refused(BadModelFile, f"token_embd.weight has 320 rows, asked for {first} to {first + rows}"):
             file.read("token_embd.weight", first, rows)
     file.close()
-    with pytest.raises(BadModelFile, match="after it was closed"):
+    with refused(BadModelFile, f"{tiny_llama}: read after it was closed"):
         file.read("token_embd.weight", 0, 1)
 
 

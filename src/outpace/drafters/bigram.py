@@ -127,7 +127,9 @@ class CountDrafter:
             and fitted.anywhere
             and not 0 <= min(fitted.anywhere) <= max(fitted.anywhere) < vocab_size
         ):
-            raise UsageError(f"fitted token ids must be in [0, {vocab_size})")
+            raise UsageError(
+                f"fitted token ids must be in [0, {vocab_size}), got {min(fitted.anywhere)} to {max(fitted.anywhere)}"
+            )
 
     def open(self, prompt: Prompt, context: Context, laws: LawMaker) -> DraftSession:
         return CountSession(self, prompt, laws)

@@ -229,8 +229,9 @@ def make_early_exit(target: Target, draft: Target | None = None) -> Drafter:
 
 def make_quantized(target: Target, draft: Target | None = None) -> Drafter:
     """Returns a drafter that is the target with its weights at 4.5 bits (as ML-SpecQD, arXiv 2503.13565)."""
+    reducible = _reducible(target, "quantized")
     try:
-        packed = _reducible(target, "quantized").at_fewer_bits()
+        packed = reducible.at_fewer_bits()
     except UsageError as error:
         raise UsageError(f"drafter 'quantized' needs a target of larger weights: {error}") from None
     return ModelDrafter(packed, target.vocab_size, "quantized")

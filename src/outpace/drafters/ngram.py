@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from outpace.errors import UsageError
 from outpace.types import (
     EMPTY,
     Budget,
@@ -190,7 +191,7 @@ class NGramDrafter:
 
     def __init__(self, vocab_size: int, min_match: int = 1) -> None:
         if not 1 <= min_match <= LONGEST:
-            raise ValueError(f"min_match must be in [1, {LONGEST}], got {min_match}")
+            raise UsageError(f"min_match must be in [1, {LONGEST}], got {min_match}")
         self.vocab_size = vocab_size
         self._min_match = min_match
 

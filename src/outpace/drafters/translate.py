@@ -74,7 +74,7 @@ class Translated:
         if mode not in ("token", "string"):
             raise UsageError(f"translate must be 'token' or 'string', got {mode!r:.40}")
         if not len(translation.target_ids):
-            raise VocabularyMismatch(f"{model.name} has no token in common with the target")
+            raise VocabularyMismatch(f"{model.name} has no token in common with the target: name another draft model")
         self.model = model
         self.translation = translation
         self.mode = mode

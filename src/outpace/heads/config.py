@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from outpace.errors import BadModelFile
+from outpace.native.metadata import brief, quoted
+from outpace.native.textfile import parse_json
 
 FEATURE_HEADS = ("medusa", "blockwise")
 """Kinds that guess each position from the last hidden state alone: no layer, no cache."""
@@ -18,6 +21,9 @@ _COUNTS: Mapping[str, int] = {
     "hidden_size": 1 << 17, "heads": 1 << 10, "kv_heads": 1 << 10, "head_dim": 512, "ffn_size": 1 << 20,
     "vocab_size": 1 << 22, "draft_vocab": 1 << 22, "block": 16,
 }  # fmt: skip
+_NUMBERS = {"norm_epsilon": (1e-30, 0.1), "rope_theta": (1.001, 1e11)}
+_LAYERS = 1024
+_FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +64,12 @@ class HeadConfig:
     @staticmethod
     def from_json(text: str, label: str) -> HeadConfig:
         """Returns the config that a file holds. Raises BadModelFile, with the file's `label`, for anything else."""
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            record = None
+        record = parse_json(text, f"{label}: its config")
         names = [field.name for field in fields(HeadConfig)]
-        if not isinstance(record, dict) or sorted(record) != sorted(names):
-            raise BadModelFile(f"{label}: its config is not an object with {', '.join(names)}")
+        lacking, unknown = sorted(set(names) - set(record)), sorted(set(record) - set(names))
+        if lacking or unknown:
+            what = f"lacks {lacking[0]}" if lacking else f"has the unknown {quoted(unknown[0])}"
+            raise BadModelFile(f"{label}: its config {what}; it must have {', '.join(names)}")
         _check(record, label)
         return HeadConfig(**{**record, "taps": tuple(record["taps"])})
 
@@ -72,9 +77,9 @@ class HeadConfig:
 def _check(record: Mapping[str, Any], label: str) -> None:
     wrong: list[str] = []
     if record["kind"] not in KINDS:
-        wrong.append(f"kind must be one of {', '.join(KINDS)}, got {str(record['kind'])[:40]!r}")
+        wrong.append(f"kind must be one of {', '.join(KINDS)}, got {brief(record['kind'])}")
     wrong += [
-        f"{name} must be in [1, {most}], got {str(record[name])[:40]}"
+        f"{name} must be in [1, {most}], got {brief(record[name])}"
         for name, most in _COUNTS.items()
         if type(record[name]) is not int or not 1 <= record[name] <= most
     ]
@@ -82,17 +87,21 @@ def _check(record: Mapping[str, Any], label: str) -> None:
     if (
         not isinstance(taps, list)
         or not 1 <= len(taps) <= 8
-        or not all(type(t) is int and 0 <= t < 1024 for t in taps)
+        or not all(type(t) is int and 0 <= t < _LAYERS for t in taps)
     ):
-        wrong.append(f"taps must be one to eight layers, got {str(taps)[:40]}")
-    for name in ("norm_epsilon", "rope_theta"):
-        if not isinstance(record[name], (int, float)) or not 0 < record[name] < 1e12:
-            wrong.append(f"{name} must be a positive number, got {str(record[name])[:40]}")
+        wrong.append(f"taps must be one to eight layers in [0, {_LAYERS}), got {brief(taps)}")
+    for name, (least, most) in _NUMBERS.items():
+        if type(record[name]) not in (int, float) or not least <= record[name] <= most:
+            wrong.append(f"{name} must be in [{least:g}, {most:g}], got {brief(record[name])}")
     if type(record["rope_interleaved"]) is not bool:
-        wrong.append("rope_interleaved must be true or false")
-    if not isinstance(record["target"], str) or len(record["target"]) != 64:
-        wrong.append("target must be a fingerprint of 64 hexadecimal digits")
-    if not wrong and (record["draft_vocab"] > record["vocab_size"] or record["heads"] % record["kv_heads"]):
-        wrong.append("draft_vocab must not exceed vocab_size, and heads must be a multiple of kv_heads")
+        wrong.append(f"rope_interleaved must be true or false, got {brief(record['rope_interleaved'])}")
+    if not isinstance(record["target"], str) or not _FINGERPRINT.fullmatch(record["target"]):
+        wrong.append(f"target must be a fingerprint of 64 hexadecimal digits, got {brief(record['target'])}")
+    if not wrong and record["draft_vocab"] > record["vocab_size"]:
+        wrong.append(f"draft_vocab must be in [1, {record['vocab_size']}], got {record['draft_vocab']}")
+    if not wrong and record["heads"] % record["kv_heads"]:
+        wrong.append(f"heads must be a multiple of kv_heads, got {record['heads']} and {record['kv_heads']}")
+    if not wrong and record["head_dim"] % 16:
+        wrong.append(f"head_dim must be a multiple of 16, got {record['head_dim']}")
     if wrong:
         raise BadModelFile(f"{label}: {'; '.join(wrong)}")

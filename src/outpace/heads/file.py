@@ -20,6 +20,8 @@ from outpace.heads import tensorfile
 from outpace.heads.config import FEATURE_HEADS, HeadConfig
 from outpace.heads.fingerprint import Embedding, fingerprint
 from outpace.heads.quantise import quantise
+from outpace.native.metadata import brief
+from outpace.native.textfile import parse_json
 
 BLOCK_BYTES = {"Q8_0": 34, "Q4_1": 20}
 """Bytes of 32 weights."""
@@ -92,34 +94,26 @@ def read_head(path: Path) -> HeadFile:
     file = tensorfile.read(path)
     label = str(path)
     config = HeadConfig.from_json(file.metadata.get("config", ""), label)
-    formats, card = (_object(file.metadata.get(name, ""), label, name) for name in ("formats", "card"))
+    formats, card = (parse_json(file.metadata.get(name, ""), f"{label}: its {name}") for name in ("formats", "card"))
     vectors = {}
     for name, shape in vector_shapes(config).items():
         vectors[name] = _array(file, name, "<f4", shape)
         if not np.isfinite(vectors[name]).all():
-            raise BadModelFile(f"{label}: {name} holds numbers that are not finite")
+            raise BadModelFile(f"{label}: {name} holds a number that is not finite")
     matrices = {}
     for name, (rows, cols) in matrix_shapes(config).items():
         format = formats.get(name)
-        if format not in BLOCK_BYTES or cols % 32:
+        if not isinstance(format, str) or format not in BLOCK_BYTES:
             raise BadModelFile(
-                f"{label}: {name} is stored as {str(format)[:40]!r}; {', '.join(BLOCK_BYTES)} are supported"
+                f"{label}: {name} is stored as {brief(format)}; {', '.join(BLOCK_BYTES)} are supported"
             )
+        if cols % 32:
+            raise BadModelFile(f"{label}: {name} must have a multiple of 32 columns, got {cols}")
         matrices[name] = format, _array(file, name, "|u1", (rows, cols // 32 * BLOCK_BYTES[format]))
     ids = _array(file, "draft_ids", "<i4", (config.draft_vocab,))
     if ids[0] < 0 or ids[-1] >= config.vocab_size or (np.diff(ids) <= 0).any():
-        raise BadModelFile(f"{label}: draft_ids must rise within [0, {config.vocab_size})")
+        raise BadModelFile(f"{label}: draft_ids must rise within [0, {config.vocab_size}), got {ids[0]} to {ids[-1]}")
     return HeadFile(path, config, ids, matrices, vectors, card)
-
-
-def _object(text: str, label: str, name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise BadModelFile(f"{label}: its {name} are not a JSON object")
-    return found
 
 
 def _array(file: tensorfile.TensorFile, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -123,12 +123,12 @@ def _packed(format: str, blocks: NDArray[np.uint8], cols: int) -> _native.Matrix
 # -- where heads are ------------------------------------------------------------------------------------------------
 def head_files() -> Iterator[Path]:
     """Yields every head there is: those of OUTPACE_HEADS (files or folders), then those of the package."""
-    places = [Path(place) for place in os.environ.get("OUTPACE_HEADS", "").split(os.pathsep) if place]
-    for place in (*places, Path(__file__).parent / "shipped"):
-        if place.is_dir():
+    for place in map(Path, filter(None, os.environ.get("OUTPACE_HEADS", "").split(os.pathsep))):
+        if os.path.isdir(place):
             yield from sorted(place.glob("*.safetensors"))
-        elif place.exists():
+        else:
             yield place
+    yield from sorted((Path(__file__).parent / "shipped").glob("*.safetensors"))
 
 
 def native_only(target: Target) -> NativeTarget:
@@ -147,7 +147,7 @@ def drafter_for(
     """
     native = native_only(target)
     made = _MADE.setdefault(native, {})
-    key = (name, tuple((path, path.stat().st_mtime_ns) for path in head_files()))
+    key = (name, tuple((path, _changed(path)) for path in head_files()))
     if key not in made:
         try:
             made[key] = make(find_head(native, kinds), native)
@@ -157,6 +157,14 @@ def drafter_for(
     if isinstance(found, str):
         raise UsageError(found)
     return found
+
+
+def _changed(path: Path) -> int:
+    """Returns when a file was last changed, in ns; 0 where nothing can be read, which `find_head` says."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def find_head(target: NativeTarget, kinds: tuple[str, ...]) -> HeadFile:

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from outpace.errors import UsageError, VocabularyMismatch
+from outpace.errors import BadModelFile, UsageError, VocabularyMismatch
 from outpace.heads.published import EAGLE3, MEDUSA
 from outpace.heads.published_file import PublishedHead
+from outpace.native.metadata import brief
 from outpace.targets.torch_causal import TorchTarget
 from outpace.targets.torch_models import final_norm, in_numpy
 from outpace.types import Target
@@ -133,11 +134,10 @@ class Eagle(_Layers):
         self.deepest: int | None = None
         self.third = head.kind == EAGLE3
         self.norm_first = head.norm_first
-        known = {name: value for name, value in head.config.items() if name not in ("architectures", "model_type")}
-        self.config = LlamaConfig(**known)
-        self.rotary = LlamaRotaryEmbedding(self.config).to(self.device)
+        self.config, self.rotary = _llama(head)
+        self.rotary.to(self.device)
         self.hidden = int(self.config.hidden_size)
-        self.head_dim = int(head.config.get("head_dim") or self.hidden // self.config.num_attention_heads)
+        self.head_dim = int(head.config.get("head_dim", self.hidden // self.config.num_attention_heads))
         count = target.hidden_layers
         self.chosen = head.taps or (1, count // 2 - 1, count - 4)
         if not self.third:
@@ -163,7 +163,7 @@ class Eagle(_Layers):
         ids = np.arange(rows) + (0 if offsets is None else offsets.long().numpy())
         if ids.min() < 0 or ids.max() >= self.target.vocab_size:
             raise VocabularyMismatch(
-                f"{head.folder.name} proposes tokens up to {ids.max()}, {self.target.name} has "
+                f"{head.folder.name} proposes tokens {ids.min()} to {ids.max()}, {self.target.name} has "
                 f"{self.target.vocab_size}"
             )
         return np.asarray(ids, np.int64)
@@ -217,6 +217,20 @@ class Eagle(_Layers):
         full = np.full(self.target.vocab_size, -np.inf, np.float32)
         full[self.ids] = row
         return full
+
+
+def _llama(head: PublishedHead) -> tuple[LlamaConfig, LlamaRotaryEmbedding]:
+    """Returns the config and the rotations of a Llama's layer. Raises BadModelFile for rotations that are none."""
+    name = "rope_parameters" if head.config.get("rope_parameters") else "rope_scaling"
+    stated = brief(head.config.get(name))
+    try:
+        config = LlamaConfig(**head.config)  # which writes into what it is given
+        rotary = LlamaRotaryEmbedding(config)
+    except Exception:  # the library raises what it stumbles on
+        rotary = None
+    if rotary is None or not rotary.inv_freq.isfinite().all():
+        raise BadModelFile(f"{head.folder}: {name} must be one that transformers has for a Llama, got {stated}")
+    return config, rotary
 
 
 class _EaglePlace:

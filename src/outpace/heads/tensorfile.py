@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.errors import BadModelFile, ModelNotFound
+from outpace.errors import BadModelFile
+from outpace.native.metadata import brief, quoted
+from outpace.native.rawfile import RawFile
+from outpace.native.textfile import parse_json
 
 AnyArray = NDArray[Any]
 
@@ -58,29 +61,27 @@ def write(path: Path, arrays: Mapping[str, AnyArray], metadata: Mapping[str, str
 
 def read(path: Path) -> TensorFile:
     """Returns the opened file. Raises ModelNotFound, or BadModelFile when it contradicts itself."""
-    if not path.is_file():
-        raise ModelNotFound(f"{path}: no such file")
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(_MAX_HEADER, size - 8):
-            raise BadModelFile(f"{path}: not a safetensors file of ours: its header would have {length} bytes")
+    with RawFile(path) as raw:
+        if raw.size < 8:
+            raise BadModelFile(f"{path}: has {raw.size} bytes, a safetensors file at least 8")
+        length, most = int(raw.read(0, 8).view("<u8")[0]), min(_MAX_HEADER, raw.size - 8)
+        if length > most:
+            raise BadModelFile(f"{path}: claims a header of {length} bytes, at most {most} make sense")
         try:
-            header = json.loads(file.read(length).decode())
-        except (ValueError, RecursionError):
-            raise BadModelFile(f"{path}: its header is not JSON") from None
-    if not isinstance(header, dict):
-        raise BadModelFile(f"{path}: its header is not an object")
+            text = raw.read(8, length).tobytes().decode()
+        except UnicodeDecodeError:
+            raise BadModelFile(f"{path}: its header is not UTF-8") from None
+    header = parse_json(text, path)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise BadModelFile(f"{path}: its metadata are not strings")
+        raise BadModelFile(f"{path}: its __metadata__ must be an object of strings, got {brief(metadata)}")
     start = 8 + length
-    arrays = {name: _mapped(path, start, size - start, name, entry) for name, entry in header.items()}
+    arrays = {name: _mapped(path, start, raw.size - start, name, entry) for name, entry in header.items()}
     return TensorFile(path, arrays, metadata)
 
 
 def _mapped(path: Path, start: int, room: int, name: str, entry: Any) -> AnyArray:
-    label = f"{path}: the tensor {name[:80]!r}"
+    label = f"{path}: the tensor {quoted(name)}"
     try:
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         counts = [*shape, begin, end]
@@ -88,7 +89,9 @@ def _mapped(path: Path, start: int, room: int, name: str, entry: Any) -> AnyArra
     except (KeyError, TypeError, ValueError):
         known = False
     if not known:
-        raise BadModelFile(f"{label} has no usable dtype, shape and data_offsets")
+        raise BadModelFile(
+            f"{label} needs a dtype of {', '.join(_DTYPES)}, a shape and two data_offsets, got {brief(entry)}"
+        )
     items = 1
     for n in shape:
         items *= n

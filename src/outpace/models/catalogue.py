@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from outpace.errors import ModelNotFound
+from outpace.native.metadata import quoted
 
 _FILE = Path(__file__).with_name("catalogue.toml")
 
@@ -64,9 +65,14 @@ def _model(entry: dict[str, Any]) -> CatalogueModel:
 
 def named(name: str) -> CatalogueModel:
     """Returns the model of that name. Raises ModelNotFound, with the names that come close."""
+    if name not in catalogue():
+        raise unknown(name)
+    return catalogue()[name]
+
+
+def unknown(name: str) -> ModelNotFound:
+    """Returns the error that no model is called so, with the names that come close."""
     known = catalogue()
-    if name in known:
-        return known[name]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"the catalogue has {', '.join(known)}"
-    raise ModelNotFound(f"no model is called {name!r:.80}: {hint}")
+    return ModelNotFound(f"no model is called {quoted(name)}: {hint}")

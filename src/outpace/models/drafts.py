@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from outpace.models.catalogue import catalogue
 from outpace.models.store import cache_folder, locate, search_folders
 from outpace.native.gguf import GgufFile, open_gguf
 from outpace.native.safetensors import SafetensorsFolder, open_safetensors
-from outpace.tokenizer import token_model_from_folder, vocabulary_from_gguf
+from outpace.tokenizer import vocabulary_from_gguf
+from outpace.tokenizer_json import token_model_from_folder
 from outpace.vocabulary import Vocabulary, compare
 
 
@@ -46,7 +48,7 @@ def _candidates(target: Path) -> list[tuple[str, Path | None]]:
     seen: set[Path] = set()
     folders = [*search_folders(), target.parent, *sorted((cache_folder() / "hub").glob("*--*"))]
     for folder in folders:
-        for path in sorted(folder.glob("*.gguf")) if folder.is_dir() else []:
+        for path in sorted(folder.glob("*.gguf")) if os.path.isdir(folder) else []:
             if path.name not in known and path.resolve() not in seen:
                 seen.add(path.resolve())
                 found.append((path.name, path))
@@ -55,7 +57,7 @@ def _candidates(target: Path) -> list[tuple[str, Path | None]]:
 
 def _facts(path: Path) -> tuple[Vocabulary, int]:
     """Returns the tokens and the bytes of weights."""
-    file: GgufFile | SafetensorsFolder = open_safetensors(path) if path.is_dir() else open_gguf(path)
+    file: GgufFile | SafetensorsFolder = open_safetensors(path) if os.path.isdir(path) else open_gguf(path)
     with closing(file):
         size = sum(tensor.nbytes for tensor in file.tensors.values())
         if isinstance(file, GgufFile):

@@ -25,7 +25,8 @@ from outpace.native.dequantise import dequantise
 from outpace.native.gguf import open_gguf
 from outpace.native.hf_config import hf_name
 from outpace.native.weights import ModelConfig, WeightFile
-from outpace.tokenizer import TokenModel, json_of, token_model_from_gguf
+from outpace.tokenizer import TokenModel, token_model_from_gguf
+from outpace.tokenizer_json import json_of
 
 ELEMENT_BYTES = {"bfloat16": 2, "float32": 4}
 _SAFETENSORS_NAMES = {"bfloat16": "BF16", "float32": "F32"}
@@ -38,13 +39,14 @@ def export(source: Path, folder: Path, dtype: str = "bfloat16") -> Path:
     """Returns the folder, written whole or not at all.
 
     source: a GGUF file. folder: must not exist yet. dtype: "bfloat16" or "float32".
-    Raises UsageError, Unsupported for an architecture that has no export, and what opening the file raises.
+    Raises UsageError (also where nothing can be written), Unsupported for an architecture that has no export, and
+    what opening the file raises.
     """
     if dtype not in ELEMENT_BYTES:
         raise UsageError(f"dtype must be one of {', '.join(ELEMENT_BYTES)}, got {dtype!r:.40}")
-    if source.is_dir():
+    if os.path.isdir(source):
         raise UsageError(f"{source} is a folder already: only GGUF files are exported")
-    if folder.exists():
+    if os.path.lexists(folder):
         raise UsageError(f"{folder} exists already: name a new folder, or remove it")
     with closing(open_gguf(source)) as file:
         config = file.config
@@ -52,19 +54,25 @@ def export(source: Path, folder: Path, dtype: str = "bfloat16") -> Path:
             raise Unsupported(
                 f"{source.name}: architecture {config.architecture!r} has no export; plain {', '.join(_CLASSES)} have"
             )
-        tokens = token_model_from_gguf(file.metadata)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            _write_texts(work, file.config, tokens, dtype)
-            with open(work / "model.safetensors", "wb") as sink:
-                _write_weights(sink, file, dtype)
-            os.rename(work, folder)
-        except BaseException:
-            shutil.rmtree(work, ignore_errors=True)
-            raise
-    folder.chmod(0o755)  # the temporary folder was private
+            _write(folder, file, token_model_from_gguf(file.metadata), dtype)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be written: {error.strerror or error}; nothing was kept") from None
     return folder
+
+
+def _write(folder: Path, file: WeightFile, tokens: TokenModel, dtype: str) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _write_texts(work, file.config, tokens, dtype)
+        with open(work / "model.safetensors", "wb") as sink:
+            _write_weights(sink, file, dtype)
+        os.rename(work, folder)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    folder.chmod(0o755)  # the temporary folder was private
 
 
 def _write_texts(work: Path, config: ModelConfig, tokens: TokenModel, dtype: str) -> None:

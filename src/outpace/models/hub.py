@@ -20,7 +20,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Protocol
 
-from outpace.errors import ModelNotFound, OutpaceError
+from outpace.errors import OutpaceError
+from outpace.native.metadata import quoted
 
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""
@@ -31,6 +32,7 @@ _RETRIES = 4
 _BLOCK = 1 << 20
 _LISTING = 16 << 20
 HUB_ID = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?::(?P<quant>[\w.-]{1,64}))?")
+_URL = re.compile(r"https?://[A-Za-z0-9._~-]+(?::\d{1,5})?(?:/[!-~]*)?")
 _SAFE_FILE = re.compile(r"(?:[A-Za-z0-9_][\w.+-]*/)*[A-Za-z0-9_][\w.+-]*")
 
 
@@ -52,16 +54,17 @@ class _Sink(Protocol):
 
 
 def list_files(repository: str) -> list[HubFile]:
-    """Returns the files of a repository's main branch. Raises FetchFailed, ModelNotFound."""
+    """Returns the files of a repository's main branch. Raises FetchFailed."""
     url = f"{_endpoint()}/api/models/{repository}/revision/main?blobs=true"
     try:
-        with _open(url, repository) as response:
+        with _open(url) as response:
             text = response.read(_LISTING + 1)
         if len(text) > _LISTING:
             raise ValueError("too long")
         found = [_file(entry) for entry in json.loads(text)["siblings"]]
     except (HTTPException, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise FetchFailed(f"{repository}: the hub's answer is not a list of files") from None
+        host = urllib.parse.urlsplit(url).netloc
+        raise FetchFailed(f"the answer of {host} is not a list of files; HF_ENDPOINT names another hub") from None
     return [file for file in found if file is not None]
 
 
@@ -70,32 +73,35 @@ def _file(entry: dict[str, Any]) -> HubFile | None:
     name, lfs = str(entry["rfilename"]), entry.get("lfs") or {}
     if not _SAFE_FILE.fullmatch(name):
         return None
-    return HubFile(name, int(lfs.get("size", entry.get("size") or 0)), str(lfs.get("sha256", "")))
+    size, sha256 = lfs.get("size", entry.get("size") or 0), lfs.get("sha256", "")
+    if type(size) is not int or not 0 <= size < 1 << 50 or not re.fullmatch("(?:[0-9a-f]{64})?", sha256):
+        raise ValueError(f"a file of {size} bytes and hash {sha256}")
+    return HubFile(name, size, sha256)
 
 
 def download(repository: str, file: str, size: int, sink: _Sink, progress: Progress) -> None:
     """Writes a file of exactly `size` bytes (any size if 0) to `sink`; a broken connection is resumed.
 
-    Raises FetchFailed, ModelNotFound.
+    Raises FetchFailed.
     """
     url = f"{_endpoint()}/{repository}/resolve/main/{urllib.parse.quote(file)}"
     done, tries = 0, 0
     while True:
         before = done
-        with _open(url, repository, done) as response:
+        with _open(url, done) as response:
             if done and response.status != 206:
-                raise FetchFailed(f"{repository}: the connection broke, and the server cannot resume")
+                raise FetchFailed(f"{file}: the connection broke after {done} bytes, and the server cannot resume")
             while block := _block(response):
                 done += len(block)
                 if size and done > size:
-                    raise FetchFailed(f"{repository}/{file} is longer than the {size} bytes that it should have")
+                    raise FetchFailed(f"{file} is longer than the {size} bytes that it should have")
                 sink.write(block)
                 progress(done, size or done)
         if block is not None and done >= size:
             return
         tries = 1 if done > before else tries + 1
         if tries >= _RETRIES:
-            raise FetchFailed(f"{repository}/{file}: the connection broke after {done} of {size} bytes")
+            raise FetchFailed(f"{file}: the connection broke after {done} of {size} bytes")
         time.sleep(0.2 * 2**tries)
 
 
@@ -109,33 +115,36 @@ def _block(response: Any) -> bytes | None:
 
 
 def _endpoint() -> str:
-    endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or _ENDPOINT
-    if not endpoint.startswith(("https://", "http://")):
-        raise FetchFailed(f"HF_ENDPOINT must begin with https://, got {endpoint!r:.80}")
+    endpoint = os.environ.get("HF_ENDPOINT", "") or _ENDPOINT
+    if not _URL.fullmatch(endpoint):
+        raise FetchFailed(f"HF_ENDPOINT must be a URL that begins with https://, got {quoted(endpoint)}")
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
         raise FetchFailed("HF_HUB_OFFLINE forbids the hub")
-    return endpoint
+    return endpoint.rstrip("/")
 
 
-def _open(url: str, repository: str, start: int = 0) -> Any:
+def _open(url: str, start: int = 0) -> Any:
     request = urllib.request.Request(url, headers={"User-Agent": "outpace"})
     if start:
         request.add_header("Range", f"bytes={start}-")
     token = os.environ.get("HF_TOKEN", "").strip()
+    if not re.fullmatch("[!-~]*", token):
+        raise FetchFailed("HF_TOKEN must be printable ASCII without spaces, got other characters in it")
     if token:
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         return _opener().open(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code in (401, 403, 404):
-            why = "there is no such repository or file" if error.code == 404 else "it is private, gated or absent"
-            hint = "" if token or error.code == 404 else "; HF_TOKEN is not set"
-            raise ModelNotFound(f"{repository}: {why} (HTTP {error.code}){hint}") from None
-        raise FetchFailed(f"{repository}: the hub answers HTTP {error.code}") from None
-    except (urllib.error.URLError, OSError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        raise FetchFailed(f"{urllib.parse.urlsplit(url).hostname} cannot be reached: {reason}") from None
+        why = "there is no such repository or file" if error.code == 404 else "the hub refuses"
+        if error.code in (401, 403):
+            why = "it is private, gated or absent"
+        hint = "; HF_TOKEN is not set" if error.code in (401, 403) and not token else ""
+        raise FetchFailed(f"{why} (HTTP {error.code}){hint}") from None
+    except (OSError, HTTPException) as error:
+        reason = getattr(error, "reason", error)  # of a URLError, another error or a text
+        told = getattr(reason, "strerror", None) or reason
+        raise FetchFailed(f"{urllib.parse.urlsplit(url).hostname} cannot be reached: {told}") from None
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -14,6 +13,8 @@ from outpace.models.resolving import resolve
 from outpace.native.cutting import Cut, cut_down
 from outpace.native.gguf import open_gguf
 from outpace.native.loading import open_weights
+from outpace.native.metadata import brief
+from outpace.native.textfile import parse_json
 from outpace.text import Text
 from outpace.vocabulary import compare
 
@@ -46,7 +47,7 @@ def make_draft(
             raise VocabularyMismatch(f"{path.name} cannot draft for {target_path.name}: {comparison}")
         vocab_size, endings = file.config.vocab_size, file.config.eos_ids | whole.config.eos_ids
     if not 1 <= tokens <= vocab_size:
-        raise UsageError(f"the tokens that a draft keeps must be 1 to {vocab_size}, got {tokens}")
+        raise UsageError(f"the tokens that a draft keeps must be in [1, {vocab_size}], got {tokens}")
     counts = Counter[int]()
     for line in _lines(texts):
         counts.update(text.encode(line, special=False))
@@ -83,22 +84,21 @@ def _lines(files: Sequence[Path]) -> Iterator[str]:
     for path in files:
         try:
             with path.open(encoding="utf-8") as file:
-                for line in file:
-                    yield from _texts(line, path) if path.suffix == ".jsonl" else [line]
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadModelFile(f"{path}: cannot be read as text: {error}") from None
+                for number, line in enumerate(file, 1):
+                    if line.strip():
+                        yield from _texts(line, f"{path}, line {number}") if path.suffix == ".jsonl" else [line]
+        except UnicodeDecodeError:
+            raise BadModelFile(f"{path}: is not UTF-8") from None
+        except OSError as error:
+            raise BadModelFile(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _texts(line: str, path: Path) -> list[str]:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        raise BadModelFile(f"{path}: has a line that is not JSON: {line[:40]!r}") from None
-    if isinstance(record, dict):
-        for name in ("prompt", "text", "turns"):
-            found = record.get(name)
-            if isinstance(found, str):
-                return [found]
-            if isinstance(found, list) and all(isinstance(one, str) for one in found):
-                return found[:1]
-    raise BadModelFile(f"{path}: a line must be an object with a prompt, a text or turns, got {line[:40]!r}")
+def _texts(line: str, where: str) -> list[str]:
+    record = parse_json(line, where)
+    for name in ("prompt", "text", "turns"):
+        found = record.get(name)
+        if isinstance(found, str):
+            return [found]
+        if isinstance(found, list) and all(isinstance(one, str) for one in found):
+            return found[:1]
+    raise BadModelFile(f"{where}: must be an object with a prompt, a text or turns, got {brief(record)}")

@@ -69,7 +69,7 @@ def _pull_model(model: CatalogueModel, progress: Progress) -> Path:
                 _check(part, model.sha256)
                 os.replace(part, cache_folder() / model.file)
                 return cache_folder() / model.file
-            except (FetchFailed, ModelNotFound) as error:
+            except FetchFailed as error:
                 failures.append(f"{source}: {error}")
         raise ModelNotFound(f"{model.name} is not on this machine and could not be fetched ({'; '.join(failures)})")
 
@@ -143,12 +143,12 @@ def choose(repository: str, files: list[HubFile], quant: str | None) -> list[Hub
         return [best]
     if quant is not None or gguf:
         there = ", ".join(file.name for file in gguf[:20]) or "no GGUF file in one piece"
-        wanted = f"a {quant} file" if quant else f"a file of {', '.join(_QUANTS)}"
-        raise ModelNotFound(f"{repository} has not {wanted}; it has {there}")
+        wanted = quant or f"one of {', '.join(_QUANTS)}"
+        raise ModelNotFound(f"{repository} must have a single GGUF file that is {wanted}, and it has {there}")
     small = {file.name: file for file in files if file.name in _FOLDER_FILES}
     weights = [file for file in files if file.name.endswith(".safetensors") and "/" not in file.name]
     if "config.json" not in small or not weights:
-        raise ModelNotFound(f"{repository} has neither a GGUF file nor config.json with safetensors")
+        raise ModelNotFound(f"{repository} has neither a GGUF file nor config.json with *.safetensors")
     return [*sorted(small.values(), key=lambda file: _FOLDER_FILES.index(file.name)), *weights]
 
 

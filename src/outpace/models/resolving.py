@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 
 from outpace.errors import ModelNotFound
-from outpace.models.catalogue import catalogue, named
+from outpace.models.catalogue import catalogue, unknown
 from outpace.models.hub import HUB_ID, Progress
 from outpace.models.pulling import cached_from_hub, pull
 from outpace.models.store import path
+from outpace.native.metadata import quoted
 
 
 def resolve(
@@ -23,18 +24,17 @@ def resolve(
     """
     name = os.fspath(name_or_path)
     if not name or "\0" in name:
-        raise ModelNotFound(f"{name!r:.80} is no name of a model")
-    given = Path(name).expanduser()
-    if name not in catalogue() and given.exists():
-        return given
+        raise ModelNotFound(f"{quoted(name)} is no name of a model")
+    given = os.path.expanduser(name)
+    if name not in catalogue() and os.path.exists(given):
+        return Path(given)
     if name in catalogue():
         return pull(name, progress) if allow_pull else path(name)
     found = HUB_ID.fullmatch(name)
     if found is None or name.endswith((".gguf", ".safetensors")):
         if "/" in name or name.endswith(".gguf"):
             raise ModelNotFound(f"{name:.200}: no such file or folder")
-        named(name)
-        raise ModelNotFound(f"{name:.200}: no such model")
+        raise unknown(name)
     if allow_pull:
         return pull(name, progress)
     cached = cached_from_hub(found["repository"], found["quant"])

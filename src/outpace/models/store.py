@@ -27,7 +27,7 @@ def hub_folder(repository: str) -> Path:
 def search_folders() -> list[Path]:
     """Returns the folders that are looked through for model files: the cache, then OUTPACE_MODELS."""
     extra = os.environ.get("OUTPACE_MODELS", "")
-    return [cache_folder(), *(Path(folder).expanduser() for folder in extra.split(os.pathsep) if folder)]
+    return [cache_folder(), *(Path(os.path.expanduser(folder)) for folder in extra.split(os.pathsep) if folder)]
 
 
 def locate(model: CatalogueModel) -> Path | None:
@@ -96,7 +96,7 @@ def remove(name: str) -> Path:
     """
     if "/" in name:
         folder = hub_folder(name.partition(":")[0])
-        if not folder.is_dir() or folder.parent != cache_folder() / "hub":
+        if not os.path.isdir(folder) or folder.parent != cache_folder() / "hub":
             raise ModelNotFound(f"{name} is not in the cache")
         shutil.rmtree(folder)
         return folder

@@ -14,8 +14,8 @@ import numpy as np
 from outpace.errors import BadModelFile, Unsupported
 from outpace.native import rope
 from outpace.native.architectures import ARCHITECTURES, SUPPORTED, Architecture
-from outpace.native.facts import Facts, brief, checked_count, is_off
-from outpace.native.metadata import StringArray, Value
+from outpace.native.facts import Facts, checked_count, is_off
+from outpace.native.metadata import Value, brief, gguf_tokens
 from outpace.native.tensor_bytes import TensorBytes
 from outpace.native.weights import ModelConfig, Rope, TensorInfo
 from outpace.vocabulary import end_of_generation
@@ -57,7 +57,7 @@ def _output_ids(metadata: Mapping[str, Value], rows: int) -> tuple[int, ...]:
         raise BadModelFile(f"{OUTPUT_IDS} must be an array of token ids, got {brief(ids)}")
     listed: list[int] = ids.tolist()
     if listed[0] < 0 or listed[-1] >= rows or any(b <= a for a, b in pairwise(listed)):
-        raise BadModelFile(f"{OUTPUT_IDS} must be ascending ids in [0, {rows})")
+        raise BadModelFile(f"{OUTPUT_IDS} must be ascending ids in [0, {rows}), got {listed[0]} to {listed[-1]}")
     return tuple(listed)
 
 
@@ -84,8 +84,9 @@ def common_config(
     heads = facts.integer("attention.head_count", "heads")
     head_dim = facts.integer("attention.key_length", "head_dim", default=max(1, hidden // heads))
     for name in ("attention.value_length", "rope.dimension_count"):
-        if facts.integer(name, "head_dim", default=head_dim) != head_dim:
-            raise Unsupported(f"{facts.label(name)} is {facts.get(name)}, only the head size {head_dim} is supported")
+        size = facts.integer(name, "head_dim", default=head_dim)
+        if size != head_dim:
+            raise Unsupported(f"{facts.label(name)} is {size}, only the head size {head_dim} is supported")
     rows = files.tensors["token_embd.weight"].rows
     config = ModelConfig(
         architecture=architecture.name,
@@ -113,7 +114,7 @@ def _refuse_unknown(facts: Facts, known: frozenset[str]) -> None:
     """Refuses what would change the results: any key that we do not know, unless it asks for nothing."""
     if facts.get("attention.causal") is False:
         raise Unsupported("attention without a causal mask is not supported: this is an encoder")
-    layout = facts.get("tensor_data_layout")
+    layout = facts.text("tensor_data_layout")
     if layout not in (None, "reference", "Meta AI original pth"):
         raise Unsupported(f"the tensor data layout {brief(layout)} is not supported; 'reference' is")
     for name, value in facts.values.items():
@@ -132,18 +133,13 @@ def _eos_ids(metadata: Mapping[str, Value], rows: int) -> frozenset[int]:
             if type(value) is not int or not 0 <= value < rows:
                 raise BadModelFile(f"tokenizer.ggml.{name}_token_id must be in [0, {rows}), got {brief(value)}")
             ids.add(value)
-    tokens, kinds = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
-    if tokens is None:
+    found = gguf_tokens(metadata)
+    if found is None:
         return frozenset(ids)
-    if not isinstance(tokens, StringArray):
-        raise BadModelFile("tokenizer.ggml.tokens is not an array of strings")
+    tokens, kinds = found
     if len(tokens) > rows:
         raise BadModelFile(f"tokenizer.ggml.tokens has {len(tokens)} tokens, token_embd.weight {rows} rows")
-    if isinstance(kinds, np.ndarray) and kinds.dtype.kind in "iu" and kinds.size == len(tokens):
-        ids |= end_of_generation(tokens.strings(), kinds)
-    elif kinds is not None:
-        raise BadModelFile(f"tokenizer.ggml.token_type must be {len(tokens)} integers, one a token")
-    return frozenset(ids)
+    return frozenset(ids | end_of_generation(tokens.strings(), kinds))
 
 
 def check_tensors(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> None:
@@ -157,7 +153,7 @@ def check_tensors(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Non
         raise BadModelFile(f"{OUTPUT_IDS} needs an output matrix of its own, output.weight is missing")
     if config.head_dim % 2:
         raise BadModelFile(f"the head size must be even for rotary positions, got {config.head_dim}")
-    if not 0 < np.float32(config.norm_epsilon) < 1:  # as the engine has it, 1e-60 is 0
+    if not 0 < np.float32(min(config.norm_epsilon, 1)) < 1:  # as the engine has it, 1e-60 is 0
         raise BadModelFile(
             f"the epsilon of the norms must be under 1, and above 0 in 32 bits, got {config.norm_epsilon}"
         )

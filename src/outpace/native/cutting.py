@@ -6,6 +6,7 @@ a token costs is bytes, and of a small model with a large vocabulary the output 
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -64,8 +65,10 @@ def cut_down(
     """
     if bits is not None and bits not in BITS:
         raise UsageError(f"bits must be {' or '.join(map(str, BITS))}, got {bits}")
-    if source.is_dir():
+    if os.path.isdir(source):
         raise UsageError(f"{source}: only a GGUF file can be cut down")
+    if os.path.exists(out) and out.samefile(source):
+        raise UsageError(f"{out} is the model that is cut down: name another file")
     with closing(open_gguf(source)) as file:
         if file.config.architecture not in PLAIN:
             raise UsageError(
@@ -97,7 +100,10 @@ def cut_down(
 def _checked_ids(output_ids: Sequence[int], file: GgufFile) -> NDArray[np.int64]:
     ids = np.unique(np.asarray(output_ids, np.int64))
     if not ids.size or ids[0] < 0 or ids[-1] >= file.config.vocab_size:
-        raise UsageError(f"the tokens that a draft keeps must be some of 0 to {file.config.vocab_size - 1}")
+        got = f"{ids[0]} to {ids[-1]}" if ids.size else "none"
+        raise UsageError(
+            f"the tokens that a draft keeps must be some of 0 to {file.config.vocab_size - 1}, got {got}"
+        )
     if file.config.output_ids:
         raise UsageError(f"{file.path}: its output was cut already; cut the model that it was made from")
     return ids
@@ -106,7 +112,7 @@ def _checked_ids(output_ids: Sequence[int], file: GgufFile) -> NDArray[np.int64]
 def _checked_layers(layers: Sequence[int] | None, count: int) -> list[int]:
     kept = list(range(count)) if layers is None else sorted(set(layers))
     if not kept or kept[0] < 0 or kept[-1] >= count:
-        raise UsageError(f"the layers that a draft keeps must be some of 0 to {count - 1}, got {layers}")
+        raise UsageError(f"the layers that a draft keeps must be some of 0 to {count - 1}, got {list(layers or ())}")
     return kept
 
 

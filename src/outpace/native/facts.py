@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from outpace.errors import BadModelFile, Unsupported
+from outpace.native.metadata import brief
 
 LIMITS: Mapping[str, int] = {
     "layers": 1 << 10, "hidden_size": 1 << 17, "heads": 1 << 10, "kv_heads": 1 << 10, "head_dim": 1 << 10,
@@ -43,14 +44,24 @@ class Facts:
         value = self.get(name)
         return checked_positive(default if value is None else value, self.label(name))
 
+    def text(self, name: str) -> str | None:
+        """Returns a text, or None where nothing is asked for."""
+        value = self.get(name)
+        if is_off(value):
+            return None
+        if not isinstance(value, str):
+            raise BadModelFile(f"{self.label(name)} must be a text, got {brief(value)}")
+        return value
+
     def flags(self, name: str, count: int) -> tuple[bool, ...] | None:
         """Returns `count` booleans, or None when nothing is stated."""
         value = self.get(name)
         if value is None:
             return None
         listed = value.tolist() if isinstance(value, np.ndarray) else value
-        if not isinstance(listed, list) or len(listed) != count or any(flag not in (0, 1) for flag in listed):
-            raise BadModelFile(f"{self.label(name)} must be {count} booleans, one a layer, got {brief(listed)}")
+        known = isinstance(listed, list) and all(isinstance(flag, int) and flag in (0, 1) for flag in listed)
+        if not known or len(listed) != count:
+            raise BadModelFile(f"{self.label(name)} must be {count} booleans, one a layer, got {brief(value)}")
         return tuple(map(bool, listed))
 
 
@@ -61,16 +72,11 @@ def checked_count(value: object, name: str, field: str) -> int:
 
 
 def checked_positive(value: object, name: str) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type,operator]
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= sys.float_info.max:
         raise BadModelFile(f"{name} must be a positive number, got {brief(value)}")
-    return float(value)  # type: ignore[arg-type]
-
-
-def brief(value: object) -> str:
-    """Returns a value as a message may show it."""
-    return "nothing" if value is None else repr(value)[:60]
+    return float(value)
 
 
 def is_off(value: object) -> bool:
-    """Whether a value asks for nothing."""
-    return isinstance(value, (bool, int, float, str)) and value in (0, "", "none")
+    """Whether a value asks for nothing, or there is none."""
+    return value is None or (isinstance(value, (int, float, str)) and value in (0, "", "none"))

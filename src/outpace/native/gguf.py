@@ -22,7 +22,7 @@ import numpy as np
 from outpace.errors import BadModelFile, Unsupported
 from outpace.native.architecture import check_tensors, config_from_gguf
 from outpace.native.gguf_parts import check_part, check_total, part_paths
-from outpace.native.metadata import StringArray, Value, quoted
+from outpace.native.metadata import StringArray, Value, brief, quoted
 from outpace.native.rawfile import RawFile
 from outpace.native.tensor_bytes import TensorBytes
 from outpace.native.weights import TensorInfo
@@ -231,7 +231,7 @@ def _tensors(
     """Returns the tensors' descriptions and where their bytes are in the file."""
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= 1 << 16 or alignment & (alignment - 1):
-        raise BadModelFile(f"general.alignment must be a power of two up to 65536, got {_shown(alignment)}")
+        raise BadModelFile(f"general.alignment must be a power of two up to 65536, got {brief(alignment)}")
     infos: dict[str, TensorInfo] = {}
     offsets: dict[str, int] = {}
     unsupported: dict[str, str] = {}
@@ -284,10 +284,6 @@ def _tensor(cursor: _Cursor, name: str, alignment: int) -> tuple[TensorInfo, int
     return TensorInfo(name, form.name, rows, cols, nbytes), offset, form
 
 
-def _shown(value: Value) -> str:
-    return f"an array of {len(value)}" if isinstance(value, StringArray) else repr(value)[:60]
-
-
 class GgufFile:
     """An opened GGUF model; a WeightFile. `metadata` holds every key, arrays of strings packed."""
 
@@ -303,7 +299,7 @@ class GgufFile:
             check_tensors(self.config, self.tensors)
         except (BadModelFile, Unsupported) as error:
             self.close()
-            named = any(str(error).startswith(f"{file}: ") for file in self._files)
+            named = any(str(error).startswith(f"{file}: ") for file in (path, *self._files))
             raise error if named else type(error)(f"{path}: {error}") from None
         except BaseException:
             self.close()

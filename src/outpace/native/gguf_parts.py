@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from outpace.errors import BadModelFile, ModelNotFound
-from outpace.native.metadata import Value
+from outpace.native.metadata import Value, brief
 
 MAX_PARTS = 512
 _NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
@@ -47,8 +47,9 @@ def check_part(path: Path, metadata: Mapping[str, Value], first: Mapping[str, Va
     if found is None or claimed != (int(found[2]), int(found[3])):
         raise BadModelFile(f"{path}: part {claimed[0]} of {claimed[1]} by its keys, not what its name says")
     for key in (_TENSORS, "general.architecture"):
-        if key in metadata and metadata[key] != first.get(key):
-            raise BadModelFile(f"{path}: {key} is {metadata[key]!r:.60}, {first.get(key)!r:.60} in the first part")
+        here, there = brief(metadata.get(key)), brief(first.get(key))
+        if key in metadata and here != there:
+            raise BadModelFile(f"{path}: {key} is {here}, {there} in the first part")
 
 
 def check_total(tensors: int, first: Mapping[str, Value]) -> None:
@@ -61,5 +62,5 @@ def check_total(tensors: int, first: Mapping[str, Value]) -> None:
 def _integer(metadata: Mapping[str, Value], key: str, default: int) -> int:
     value = metadata.get(key, default)
     if type(value) is not int or value < 0:
-        raise BadModelFile(f"{key} must be a count, got {value!r:.60}")
+        raise BadModelFile(f"{key} must be a count, got {brief(value)}")
     return value

@@ -13,6 +13,7 @@ from tempfile import NamedTemporaryFile
 import numpy as np
 from numpy.typing import NDArray
 
+from outpace.errors import UsageError
 from outpace.native.gguf import TENSOR_TYPES
 
 ALIGNMENT = 32
@@ -46,7 +47,8 @@ def write_gguf(
     """Writes the file, all or nothing.
 
     keys: name -> the bytes of a key in another file, name included. changed: what is added or replaced; an int is
-    written as u32, a sequence as an array of i32. progress: told the fraction of bytes written.
+    written as u32, a sequence as an array of i32. progress: told the fraction of bytes written. Raises UsageError
+    where nothing can be written.
     """
     kept = [raw for name, raw in keys.items() if name not in changed]
     head = bytearray(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(kept) + len(changed)))
@@ -59,6 +61,15 @@ def write_gguf(
         head += struct.pack("<IQ", _TYPE_OF[tensor.format], offset)
         offset += _padded(tensor.nbytes)
     head += bytes(_padded(len(head)) - len(head))
+    try:
+        _write(path, head, tensors, offset, progress)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}; nothing was kept") from None
+
+
+def _write(
+    path: Path, head: bytearray, tensors: Sequence[NewTensor], size: int, progress: Callable[[float], None]
+) -> None:
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
         try:
             file.write(head)
@@ -70,7 +81,7 @@ def write_gguf(
                 file.write(data.tobytes())
                 file.write(bytes(_padded(data.nbytes) - data.nbytes))
                 written += _padded(data.nbytes)
-                progress(written / offset)
+                progress(written / size)
             file.close()
             os.chmod(file.name, 0o644)
             os.replace(file.name, path)

@@ -10,7 +10,8 @@ from typing import Any
 from outpace.errors import BadModelFile, Unsupported
 from outpace.native.architecture import common_config, embedding_of, supported
 from outpace.native.architectures import BY_MODEL_TYPE, Architecture
-from outpace.native.facts import Facts, brief
+from outpace.native.facts import Facts
+from outpace.native.metadata import brief
 from outpace.native.tensor_bytes import TensorBytes
 from outpace.native.weights import ModelConfig
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -62,7 +63,7 @@ def load_native(
 
 def open_weights(path: Path) -> WeightFile:
     """Returns the opened and checked GGUF file or safetensors folder."""
-    return open_safetensors(path) if path.is_dir() else open_gguf(path)
+    return open_safetensors(path) if os.path.isdir(path) else open_gguf(path)
 
 
 @dataclass(frozen=True, slots=True)

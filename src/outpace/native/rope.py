@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from outpace.errors import BadModelFile, Unsupported
-from outpace.native.facts import Facts, brief, checked_positive, is_off
+from outpace.native.facts import Facts, checked_positive, is_off
+from outpace.native.metadata import brief
 from outpace.native.tensor_bytes import TensorBytes
 from outpace.native.weights import ModelConfig, Rope
 
@@ -17,6 +18,8 @@ KEYS = frozenset((
     "rope.scaling.original_context_length", "rope.scaling.finetuned", "rope.scaling.attn_factor",
 ))  # fmt: skip
 KINDS = ("linear", "llama3", "longrope")
+SLIGHTEST, STRONGEST = 1e-3, 1e6
+"""What a frequency may be divided by: beyond these no model is, and sines of huge angles mean nothing."""
 
 
 def with_rope(facts: Facts, config: ModelConfig) -> ModelConfig:
@@ -25,10 +28,11 @@ def with_rope(facts: Facts, config: ModelConfig) -> ModelConfig:
     Raises BadModelFile, or Unsupported for a way of stretching that is not known.
     """
     theta = facts.number("rope.freq_base", 10000.0)
-    kind = facts.get("rope.scaling.type")
-    factor = facts.get("rope.scaling.factor") or facts.get("rope.scale_linear") or 1.0
-    if kind in (None, "default") or is_off(kind):
-        kind = "linear" if factor != 1.0 else None
+    kind = facts.text("rope.scaling.type")
+    stated = (facts.get(f"rope.{name}") for name in ("scaling.factor", "scale_linear"))
+    factor = next((value for value in stated if not is_off(value)), 1.0)
+    if kind in (None, "default"):
+        kind = None if isinstance(factor, (int, float)) and factor == 1 else "linear"
     if kind is None:
         return replace(config, rope=Rope(theta))
     if kind not in KINDS:
@@ -36,10 +40,17 @@ def with_rope(facts: Facts, config: ModelConfig) -> ModelConfig:
         raise Unsupported(f"scaled rotary positions of the kind {brief(kind)} are not supported; {known} are")
     if kind == "longrope":
         return _longrope(facts, config, theta)
-    factor = checked_positive(factor, facts.label("rope.scaling.factor"))
+    factor = _checked_divisor(factor, facts.label("rope.scaling.factor"))
     half = config.head_dim // 2
     divisors = (factor,) * half if kind == "linear" else _llama3(facts, theta, config.head_dim, factor)
     return replace(config, rope=Rope(theta, divisors))
+
+
+def _checked_divisor(value: object, name: str) -> float:
+    divisor = checked_positive(value, name)
+    if not SLIGHTEST <= divisor <= STRONGEST:
+        raise BadModelFile(f"{name} must be in [{SLIGHTEST:g}, {STRONGEST:.0f}], got {brief(value)}")
+    return divisor
 
 
 def _llama3(facts: Facts, theta: float, head_dim: int, factor: float) -> tuple[float, ...]:
@@ -58,7 +69,7 @@ def _longrope(facts: Facts, config: ModelConfig, theta: float) -> ModelConfig:
     short, half = facts.get("rope.scaling.short_factor"), config.head_dim // 2
     if not isinstance(short, list) or len(short) != half:
         raise BadModelFile(f"{facts.label('rope.scaling.short_factor')} must be {half} numbers, got {brief(short)}")
-    divisors = tuple(checked_positive(value, facts.label("rope.scaling.short_factor")) for value in short)
+    divisors = tuple(_checked_divisor(value, facts.label("rope.scaling.short_factor")) for value in short)
     return _within_original(facts, replace(config, rope=Rope(theta, divisors)))
 
 
@@ -90,6 +101,6 @@ def _divisors(files: TensorBytes, name: str, config: ModelConfig) -> tuple[float
         raise BadModelFile(f"{name} must be {half} numbers in F32, got {info.rows} x {info.cols} in {info.format}")
     values = files.read(name, 0, 1).view("<f4")
     files.drop(name)
-    if not (np.isfinite(values).all() and (values > 0).all()):
-        raise BadModelFile(f"{name} holds a number that is not positive")
+    if not ((values >= SLIGHTEST) & (values <= STRONGEST)).all():
+        raise BadModelFile(f"{name} holds a number outside [{SLIGHTEST:g}, {STRONGEST:.0f}]")
     return tuple(values.tolist())

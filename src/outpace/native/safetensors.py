@@ -7,6 +7,7 @@ the tensors.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -16,8 +17,8 @@ from typing import Any
 from outpace.errors import BadModelFile, ModelNotFound, Unsupported
 from outpace.native.architecture import check_tensors
 from outpace.native.architectures import Architecture
-from outpace.native.facts import brief
 from outpace.native.hf_config import architecture_of, config_from_json, gguf_name
+from outpace.native.metadata import brief
 from outpace.native.rawfile import RawFile
 from outpace.native.tensor_bytes import TensorBytes
 from outpace.native.textfile import parse_json, read_json
@@ -152,6 +153,6 @@ def _shards(folder: Path) -> list[Path]:
 def open_safetensors(path: Path | str) -> SafetensorsFolder:
     """Returns the opened and checked model. Raises ModelNotFound, BadModelFile or Unsupported, naming the place."""
     folder = Path(path)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ModelNotFound(f"{folder}: no such folder")
     return SafetensorsFolder(folder)

@@ -15,7 +15,7 @@ PANEL_ROWS = 32  # an expert must end where a panel does
 
 def with_experts(facts: Facts, config: ModelConfig) -> ModelConfig:
     """Returns the config with the experts that the facts state, or as it is. Raises BadModelFile or Unsupported."""
-    if is_off(facts.get("expert_count") or 0):
+    if is_off(facts.get("expert_count")):
         return config
     count = facts.integer("expert_count", "experts")
     used = facts.integer("expert_used_count", "experts")

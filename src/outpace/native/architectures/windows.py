@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from outpace.errors import BadModelFile
-from outpace.native.facts import Facts, brief, is_off
+from outpace.native.facts import Facts, is_off
+from outpace.native.metadata import brief
 from outpace.native.weights import ModelConfig
 
 KEYS = frozenset(("attention.sliding_window", "attention.sliding_window_pattern"))
@@ -17,7 +18,7 @@ def with_windows(facts: Facts, config: ModelConfig, full_every: int | None = Non
     full_every: without such a list every n-th layer attends to everything. Raises BadModelFile.
     """
     window = facts.get("attention.sliding_window")
-    if window is None or is_off(window):
+    if is_off(window):
         return config
     if type(window) is not int or window < 1:
         raise BadModelFile(f"{facts.label('attention.sliding_window')} must be a count, got {brief(window)}")
