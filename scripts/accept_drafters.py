@@ -35,7 +35,7 @@ MADE_DRAFT = "qwen2.5-coder-0.5b-draft.gguf"
 def default(
     name: str, draft: str | None, temperature: float, bounds: Sequence[float], drafter: str = ""
 ) -> Iterator[Outcome]:
-    """The default drafter or the one named, over all, by task (its lower bound), and on code. bounds: of those three."""
+    """The default drafter or the one named: over all, by task (its lower bound), on code. bounds: of those three."""
     report = measured(name, draft, temperature, drafter or ("suffix" if draft is None else "mixture"))
     everything, each, code = bounds
     for row in report.rows:
