@@ -245,6 +245,12 @@ def test_another_target_is_refused_by_what_differs(tmp_path, target, tiny_qwen2)
         check_target(wider, target)
 
 
+@pytest.fixture
+def none_shipped(monkeypatch, tmp_path):
+    monkeypatch.setattr("outpace.heads.loading.SHIPPED", tmp_path / "shipped")
+
+
+@pytest.mark.usefixtures("none_shipped")
 def test_where_no_head_fits_the_error_says_what_was_looked_at(monkeypatch, tmp_path, target):
     monkeypatch.setenv("OUTPACE_HEADS", str(tmp_path))
     with refused(UsageError, f"no eagle head for llama (none is there): {REMEDY}"):
@@ -256,6 +262,7 @@ def test_where_no_head_fits_the_error_says_what_was_looked_at(monkeypatch, tmp_p
     assert find_head(target, ("eagle",)).path.name == "right.safetensors"
 
 
+@pytest.mark.usefixtures("none_shipped")
 @pytest.mark.parametrize("kind", ["gone", "dangling"])
 def test_a_head_that_is_named_and_not_there_is_said(monkeypatch, tmp_path, native, kind):
     place = tmp_path / "none.safetensors"

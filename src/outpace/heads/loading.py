@@ -30,6 +30,9 @@ _PACKED_ROWS = 1024
 _Key: TypeAlias = tuple[str, tuple[tuple[Path, int], ...]]
 """A drafter's name, and (file, time of its last change) of each head there is."""
 
+SHIPPED = Path(__file__).parent / "shipped"
+"""The heads of the package."""
+
 _MADE: WeakKeyDictionary[NativeTarget, dict[_Key, Drafter | str]] = WeakKeyDictionary()
 """The drafter of a target's head, or why there is none."""
 
@@ -128,7 +131,7 @@ def head_files() -> Iterator[Path]:
             yield from sorted(place.glob("*.safetensors"))
         else:
             yield place
-    yield from sorted((Path(__file__).parent / "shipped").glob("*.safetensors"))
+    yield from sorted(SHIPPED.glob("*.safetensors"))
 
 
 def native_only(target: Target) -> NativeTarget:
