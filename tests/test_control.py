@@ -205,6 +205,33 @@ def test_a_shared_pass_is_learned_by_its_own_rows():
     assert profile.cost(4, 1) == pytest.approx(plain + (2.0 - plain) * 4 / 5)  # five rows were drafted
 
 
+def in_company(load, price, rounds):
+    """Returns how many of the rounds had drafts of requests that are right half of the time.
+
+    price: of a pass with drafts, in passes of as many plain requests, however few of them draft.
+    """
+    profile = CostProfile()
+    for i in range(8):
+        profile.observe_shared(load, load, 4.0 + i / 1000, 0.0)
+        profile.observe_shared(load, load + 1, 4.0 * price + i / 1000, 0.0)
+    controllers = [MeasuredController(profile, "ngram", self_limiting=True, patience=1.0) for _ in range(load)]
+    drafting = 0
+    for i in range(rounds):
+        drafts = [min(one.budget(load).depth, 1) for one in controllers]
+        drafting += any(drafts)
+        time = Timing(score=(4.0 * price if any(drafts) else 4.0) + i * 1e-6, rows=load + sum(drafts))
+        for n, (one, drafted) in enumerate(zip(controllers, drafts, strict=True)):
+            right = Verdict((0,) * drafted if (i + n) % 2 else (), 0)
+            one.observe(Step(Draft.chain([0] * drafted), right, (0,) * (1 + len(right.path)), None, time))
+    return drafting
+
+
+def test_what_one_draft_costs_all_is_charged_to_it():
+    """Where one row more needs another tile of the kernels, a single draft makes the round dear for everybody."""
+    assert in_company(16, 1.35, 60) == 0
+    assert in_company(8, 1.02, 60) > 40
+
+
 def test_a_plain_pass_is_taken_now_and_then_however_good_the_drafts_are():
     controller, counts = free(), []
     simulate(controller, Machine(0.05), lambda i: True, 3 * LOOK, lambda i, b: counts.append(b.depth) or b.depth)

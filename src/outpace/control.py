@@ -108,7 +108,7 @@ class MeasuredController:
         most = self._affordable()
         self._probing = self._idle >= self._gap
         if not most and not self._probing:
-            self._resting = min(REST, int((self._costs[1] - 1 - self._ledger) / ALLOWANCE))
+            self._resting = min(REST, int((self._at_worst(1) - self._ledger) / ALLOWANCE))
             return PLAIN
         if self._probing:
             self._gap = min(2 * self._gap, LAST_GAP)
@@ -125,11 +125,16 @@ class MeasuredController:
         most = min(LONGEST, max(PROBE, 2 * self._measured))
         if self._rounds < FIRST_DRAFTS and self._self_limiting:
             most = min(most, FIRST_NODES)
-        if self._costs[1] - 1 > self._ledger:
+        if self._at_worst(1) > self._ledger:
             return 0
-        while self._costs[most] - 1 > self._ledger:
+        while self._at_worst(most) > self._ledger:
             most -= 1
         return most
+
+    def _at_worst(self, drafted: int) -> float:
+        """Returns what a draft loses that is wrong, in plain rounds: with all others' drafts, or all on its own."""
+        own = self._scores.alone[drafted] if self._scores else 0.0
+        return max(self._costs[drafted], own) - 1
 
     def _look_up(self, load: int) -> RoundCosts:
         """Returns what a round of so many requests costs, and sets [LONGEST + 1] its costs with the drafter's own."""
@@ -199,7 +204,7 @@ class MeasuredController:
             self._learn(drafted, accepted, bool(step.finish))
         else:
             self._idle += 1
-        self._enter(len(step.tokens), self._cost(len(step.draft), seconds.draft), drafted)
+        self._enter(len(step.tokens), self._cost(len(step.draft), rows, seconds.draft), drafted)
 
     def _enter(self, tokens: int, cost: float, drafted: int) -> None:
         """Enters a round in the books."""
@@ -209,12 +214,17 @@ class MeasuredController:
         self._late_drafted = 0.95 * self._late_drafted + drafted
         self._ledger = min(self._ceiling, self._ledger + (1 + ALLOWANCE) * tokens - cost)
 
-    def _cost(self, drafted: int, drafting: float) -> float:
-        """Returns what a round cost in plain ones: its rows, those of probes too, and the seconds of its drafter."""
+    def _cost(self, drafted: int, rows: int, drafting: float) -> float:
+        """Returns what a round cost in plain ones: its rows, those of probes too, and the seconds of its drafter.
+
+        rows: of the whole pass.
+        """
         if not drafted and not self._asked:
             return 1.0
         scores = self._look_up(self._load)
         cost = self._costs[min(drafted, LONGEST)]
+        if self._load > 1:
+            cost += self._profile.share(self._load, drafted, rows - self._load) - scores.costs[min(drafted, LONGEST)]
         if self._self_limiting and self._rounds:
             cost += min(drafting / scores.plain_seconds, SAVINGS)  # a prefill is no verdict on drafts
         return cost

@@ -161,12 +161,14 @@ def convex_slopes(costs: Sequence[float]) -> list[float]:
 class RoundCosts(NamedTuple):
     """What rounds cost by draft length from 0 on, in plain rounds of the same load.
 
-    slopes: [len(costs) - 1] the rises of the convex curve under the costs. passes: what such a plain round costs, in
+    slopes: [len(costs) - 1] the rises of the convex curve under the costs. alone: [len(costs)] the same where one
+    request drafts and the others do not, all of it at that one's expense. passes: what such a plain round costs, in
     plain passes of one request, which take `pass_seconds`.
     """
 
     costs: list[float]
     slopes: list[float]
+    alone: list[float]
     passes: float
     pass_seconds: float
 
@@ -263,8 +265,19 @@ class CostProfile:
         if found is None:
             plain, seconds = self.cost(load, 0), self.plain_seconds
             costs = [max(self.cost(load, d) / plain, 1 + LEAST_ROW_COST * d) for d in range(longest + 1)]
-            found = self._looked_up[load, longest] = RoundCosts(costs, convex_slopes(costs), plain, seconds)
+            alone = costs if load == 1 else [self.share(load, d, d) for d in range(longest + 1)]
+            found = self._looked_up[load, longest] = RoundCosts(costs, convex_slopes(costs), alone, plain, seconds)
         return found
+
+    def share(self, load: int, drafted: int, together: int) -> float:
+        """Returns what a round costs one of `load` > 1 requests, which drafted so many of all the rows drafted.
+
+        In plain rounds; what drafts add to everybody's round is charged to those who drafted, by their rows.
+        """
+        if not together:
+            return 1.0
+        more = self._shared_curve(load)(_bin(load, together)) / self.cost(load, 0) - 1.0
+        return 1.0 + max(load * more * drafted / together, LEAST_ROW_COST * drafted)
 
     def _shared_curve(self, load: int) -> CostCurve:
         """Returns the curve of passes that so many requests share, by bins of their drafted rows together."""
