@@ -224,7 +224,8 @@ class MeasuredController:
         scores = self._look_up(self._load)
         cost = self._costs[min(drafted, LONGEST)]
         if self._load > 1:
-            cost += self._profile.share(self._load, drafted, rows - self._load) - scores.costs[min(drafted, LONGEST)]
+            together = max(drafted, rows - self._load)
+            cost += self._profile.share(self._load, drafted, together) - scores.costs[min(drafted, LONGEST)]
         if self._self_limiting and self._rounds:
             cost += min(drafting / scores.plain_seconds, SAVINGS)  # a prefill is no verdict on drafts
         return cost

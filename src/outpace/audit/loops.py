@@ -57,8 +57,9 @@ class Loop:
             while active := [one for one in rounds if not self._done(one)]:
                 drafts = propose(self.drafter, active)
                 scores = self.target.score_many([(r.session, d) for r, d in zip(active, drafts, strict=True)])
+                rows = sum(1 + len(draft) for draft in drafts)
                 for one, draft, score in zip(active, drafts, scores, strict=True):
-                    one.advance(draft, score, 0.0, 0.0)
+                    one.advance(draft, score, 0.0, 0.0, rows)
             for one in rounds:
                 one.session.close()
                 if one.drafting is not None:

@@ -287,8 +287,9 @@ class Accelerated:
             work = [(one.session, draft) for (_, one), draft in zip(active, drafts, strict=True)]
             found = self.target.score_many(work)
             scored = clock()
+            rows = sum(1 + len(draft) for draft in drafts)
             for (i, one), draft, scores in zip(active, drafts, found, strict=True):
-                step = one.advance(draft, scores, drafted - start, scored - drafted)
+                step = one.advance(draft, scores, drafted - start, scored - drafted, rows)
                 self.steps[i].append(step)
                 for token in step.tokens if streamer is not None else ():
                     streamer.put(torch.tensor([token]))
