@@ -191,10 +191,10 @@ class Model:
         JsonSchema or Regex that the text fits, unless a stop or max_tokens ends it; needs the extra 'structured'.
         drafter: "auto", "none", "ngram", "suffix", "model", "mixture" (of the last two), "early_exit" or
         "quantized" (the target itself, in part or at 4 bits), a head ("eagle", "parallel", "medusa", "blockwise"),
-        "published" (a head's folder as the draft) or a plugin's. draft_length: tokens drafted a round, at most
-        128; 0 is plain decoding, None is set from measured costs. rule: "coupled" keeps the seed's text whatever is
-        drafted, "rejection", "block" and "traversal" keep the law; "typical", "lenience" and "lenience-greedy" are
-        lossy, and the result says so.
+        "blend" (suffixes and an "eagle" head), "published" (a head's folder as the draft) or a plugin's.
+        draft_length: tokens drafted a round, at most 128; 0 is plain decoding, None is set from measured costs.
+        rule: "coupled" keeps the seed's text whatever is drafted, "rejection", "block" and "traversal" keep the law;
+        "typical", "lenience" and "lenience-greedy" are lossy, and the result says so.
         prediction: the text that is expected, which drafters then copy from; the answer is the same without it.
         observer: sees each round's laws and scores before it is committed.
         Raises UsageError with all that is wrong in one message, ContextOverflow when the prompt leaves no room.
