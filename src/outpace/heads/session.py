@@ -21,7 +21,7 @@ class FeatureSession:
 
     def pending(self) -> tuple[Array, list[int]]:
         """Returns what was committed since the last call: hidden states [n, taps, H], and the token after each."""
-        hidden = self._hidden[0] if len(self._hidden) == 1 else np.concatenate(self._hidden)
+        hidden = self._joined()
         tokens, self._hidden, self._tokens = self._tokens, [hidden[:0]], []
         return np.ascontiguousarray(hidden, np.float32), tokens
 
@@ -32,8 +32,10 @@ class FeatureSession:
 
     def keep(self, count: int) -> None:
         """Forgets all of them but the last `count`."""
-        hidden = self._hidden[0] if len(self._hidden) == 1 else np.concatenate(self._hidden)
-        self._hidden, self._tokens = [hidden[-count:].copy()], self._tokens[-count:]
+        self._hidden, self._tokens = [self._joined()[-count:].copy()], self._tokens[-count:]
+
+    def _joined(self) -> Array:
+        return self._hidden[0] if len(self._hidden) == 1 else np.concatenate(self._hidden)
 
     def observe(self, step: Step, scores: Scores) -> None:
         if scores.hidden is None:
