@@ -95,11 +95,46 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True, help="Write training text with the target, and train draft heads on it."
     )
+    group.command("prompts")(prompts)
     group.command("data")(data)
     for kind, about in _ABOUT.items():
         group.command(kind, help=about)(_command(kind))
     group.command("distill")(distill)
     app.add_typer(group, name="train")
+
+
+def prompts(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", show_default="needed", help="JSON lines; prompts join them.")
+    ],
+    model: options.Model = options.EMBEDDED,
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", rich_help_panel=DATA, help="Prompts to have in the end.")
+    ] = 4500,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", metavar="N", rich_help_panel=DATA, help="Longer prompts are dropped.")
+    ] = 220,
+    temperature: Annotated[
+        float, typer.Option("--temperature", metavar="X", rich_help_panel=DATA, help="That they are drawn at.")
+    ] = 1.0,
+    top_p: Annotated[
+        float,
+        typer.Option("--top-p", metavar="X", rich_help_panel=DATA, help="Share of the law to draw from."),
+    ] = 0.95,
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="N", rich_help_panel=DATA, help="Prompts written side by side.")
+    ] = 16,
+    seed: Seed = 0,
+    threads: options.Threads = None,
+) -> None:
+    """Let the target write prompts: what it has learnt that users ask, for `train data` and `draft store`."""
+    from outpace.train.asking import Asking
+    from outpace.train.running import ask_prompts
+
+    asking = Asking(count, max_tokens, temperature, top_p, batch, seed)
+    with _bar("prompts") as show:
+        found = ask_prompts(model, threads, out, asking, show)
+    console.note(f"{out}: {found:,} prompts")
 
 
 def data(

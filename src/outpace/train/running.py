@@ -12,6 +12,7 @@ from outpace import models
 from outpace.api import load
 from outpace.errors import MissingExtra, UsageError
 from outpace.heads.fingerprint import Embedding, fingerprint
+from outpace.train.asking import Asking, write_prompts
 from outpace.train.corpus import Corpus, Progress, Recipe, write_corpus
 from outpace.train.prompts import read_prompts, without
 from outpace.train.record import file_sha256, run_record
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from outpace.train.fitting import Report
 
 Show = Callable[[int, int, str], None]
+
+OPENING = 256
+"""Room for what a chat template puts in front of a user's turn, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,13 @@ def write_data(
             show(progress.tokens, progress.wanted, f"{progress.tokens_per_second:,.0f} tokens/s")
 
         return write_corpus(target, ids, corpus, recipe, wanted=answers.tokens, batch=answers.batch, show=told)
+
+
+def ask_prompts(model: str, threads: int | None, out: Path, asking: Asking, show: Show) -> int:
+    """Returns how many prompts of the model's own `out` has. Raises as `write_prompts`."""
+    asking.check()
+    with load(model, threads=threads, context=OPENING + asking.max_tokens) as loaded:
+        return write_prompts(loaded.target, loaded.text, out, asking, lambda done, of: show(done, of, ""))
 
 
 def tap_layers(layers: int) -> tuple[int, ...]:
