@@ -197,6 +197,7 @@ class Tree {
     const bool asks = node < 0 && limits_.guide != nullptr;
     if (asks) ask();
     if (limits_.noise) contest(static_cast<uint32_t>(path_.size() - start), asks);
+    else if (!asks) doubt();
     const size_t width = std::min(candidates_.size(), static_cast<size_t>(limits_.width));
     for (size_t i = 0; i < width; ++i) {
       const double prob = std::min(1.0, limits_.scale * candidates_[i].prob);
@@ -211,8 +212,8 @@ class Tree {
     found_.clear();
     for (const ContextLayer& layer : layers_) {
       std::array<const Context*, kMaxContextDepth> found;
-      const int seen = layer.counts->find(path_, found);
-      for (int k = 0; k < seen; ++k) found_.push_back({found[static_cast<size_t>(k)], layer.prior});
+      match_ = layer.counts->find(path_, found);
+      for (int k = 0; k < match_; ++k) found_.push_back({found[static_cast<size_t>(k)], layer.prior});
     }
     candidates_.clear();
     for (size_t i = found_.size(); i-- > 0;) {
@@ -239,22 +240,34 @@ class Tree {
     sort();
   }
 
+  // Gives what is not listed its due.
+  void doubt() {
+    double listed = 0.0;
+    for (const Candidate& candidate : candidates_) listed += candidate.prob;
+    const double whole = listed + kUnlisted * unlisted(listed);
+    for (Candidate& candidate : candidates_) candidate.prob /= whole;
+  }
+
+  // What the tokens that are not listed weigh beside `listed`.
+  double unlisted(double listed) const {
+    double weight = std::cbrt(std::max(1.0 - listed, kLeastUnlisted));
+    for (int i = 0; i < match_; ++i) weight *= kFamiliar;
+    return weight;
+  }
+
   // Replaces the candidates' probabilities by those of being drawn with the noise of the place after `depth` tokens.
   void contest(uint32_t depth, bool guided) {
     const auto& [seed, choice, place] = *limits_.noise;
     const sampling::NoiseKey key{seed, place + depth, 0, choice << 8};
-    const double sharpness = guided ? kGuidedSharpness : kSharpness, trusted = guided ? 1.0 : kTrusted;
-    strengths_.clear();
+    const double by_law = guided ? kGuidedSharpness : kLawPower, by_noise = guided ? kGuidedSharpness : kNoisePower;
     double listed = 0.0, sum = 0.0;
-    for (const auto& [token, prob] : candidates_) {
+    for (auto& [token, prob] : candidates_) {
       listed += prob;
-      strengths_.push_back(std::pow(prob / sampling::exponential(static_cast<uint32_t>(token), key), sharpness));
-      sum += strengths_.back();
+      prob = std::pow(prob, by_law) / std::pow(sampling::exponential(static_cast<uint32_t>(token), key), by_noise);
+      sum += prob;
     }
-    sum += kUnlisted * std::sqrt(std::max(1.0 - listed, kLeastUnlisted));
-    for (size_t i = 0; i < candidates_.size(); ++i) {
-      candidates_[i].prob = trusted * (strengths_[i] / sum) + (1.0 - trusted) * candidates_[i].prob;
-    }
+    sum += guided ? kGuidedUnlisted * std::sqrt(std::max(1.0 - listed, 0.02)) : kUnlistedDrawn * unlisted(listed);
+    for (Candidate& candidate : candidates_) candidate.prob /= sum;
     sort();
   }
 
@@ -273,10 +286,10 @@ class Tree {
   std::vector<GrownNode> nodes_;
   std::priority_queue<Waiting> frontier_;
   size_t pushed_ = 0;
+  int match_ = 0;  // tokens of the place's longest context in the last layer
   std::vector<int32_t> path_;
   std::vector<std::pair<const Context*, double>> found_;
   std::vector<Candidate> candidates_;
-  std::vector<double> strengths_;
 };
 
 }  // namespace

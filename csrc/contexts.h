@@ -18,10 +18,11 @@ constexpr int kMaxContextDepth = 32;
 constexpr size_t kMostGrown = 256;  // nodes of a tree
 constexpr int32_t kNoToken = -1;
 constexpr size_t kContestants = 12;  // candidates of a place whose noise is looked at
-constexpr double kSharpness = 0.5, kGuidedSharpness = 0.75;  // of such a contest
-constexpr double kTrusted = 0.7;   // weight of what the noise says
-constexpr double kUnlisted = 2.5;  // weight of what is not listed, in such a contest
-constexpr double kLeastUnlisted = 0.02;
+// Weight of what is not listed, where tokens are the likeliest ones and where noise decides, and what is left of it for
+// each token of a match.
+constexpr double kUnlisted = 1.2, kUnlistedDrawn = 7.0, kFamiliar = 0.77, kLeastUnlisted = 0.001;
+constexpr double kLawPower = 0.8, kNoisePower = 0.55;  // of a contest
+constexpr double kGuidedSharpness = 0.75, kGuidedUnlisted = 2.5;
 constexpr double kGuided = 0.5;  // weight of what a guide says
 
 struct Context {

@@ -22,6 +22,10 @@ SAVINGS = 4.0
 REST = 8
 """Rounds at most that pass without a look at costs and prices while nothing can be paid for."""
 
+KEPT = 4
+"""Rounds for which a budget is kept and their steps wait to be learnt from, while drafts earn more than they may lose:
+what Python needs for that leaves the caches with every pass, and would take a fiftieth of a small model's."""
+
 FIRST_DRAFTS, FIRST_NODES = 3, 6
 """A request's first drafts are this small at most: nobody knows yet whether its text is like what was counted."""
 
@@ -93,10 +97,18 @@ class MeasuredController:
         self._probing = False
         self._idle = 0
         self._gap = FIRST_GAP
+        self._kept: Budget = PLAIN
+        self._keeps = 0  # rounds to come in which it stays
+        self._unread: list[Step] = []
         self._rounds = self._drafted = self._accepted = 0  # of rounds that drafted
         self._late_tokens = self._late_cost = self._late_rounds = self._late_drafted = 0.0
 
     def budget(self, load: int) -> Budget:
+        if self._keeps and load == 1:
+            self._keeps -= 1
+            return self._kept
+        self._read()
+        self._keeps = 0
         self._asked = 0
         if self._resting:
             self._resting -= 1
@@ -117,6 +129,8 @@ class MeasuredController:
             budget = free if self._self_limiting else Budget.chain(min(self._first_length, most))
         else:
             budget = self._deep(scores, most) if self._self_limiting else Budget.chain(min(self._best(), most))
+            if load == 1 and self._self_limiting and self._ledger >= self._ceiling / 2 and self._rounds >= KEPT:
+                self._kept, self._keeps = budget, KEPT - 1
         self._asked = budget.depth
         return budget
 
@@ -172,6 +186,7 @@ class MeasuredController:
 
     def expectation(self) -> Expectation | None:
         """Returns what the next rounds should bring; where the drafter limits itself, what the late ones brought."""
+        self._read()
         plain = self._profile.plain_seconds
         if not self._rounds or not plain:
             return None
@@ -185,6 +200,17 @@ class MeasuredController:
         return Expectation(plain, length, rates[length] * self._costs[length], self._costs[length], rates)
 
     def observe(self, step: Step) -> None:
+        self._unread.append(step)
+        if not self._keeps:
+            self._read()
+
+    def _read(self) -> None:
+        """Learns from the steps that waited."""
+        unread, self._unread = self._unread, []
+        for step in unread:
+            self._learn_from(step)
+
+    def _learn_from(self, step: Step) -> None:
         if self._resting and not step.draft.tokens:
             self._idle += 1
             self._enter(len(step.tokens), 1.0, 0)
@@ -201,7 +227,7 @@ class MeasuredController:
             self._draft.observe(drafted, seconds.draft / self._scores.pass_seconds)
         if drafted:
             self._measured = max(self._measured, drafted)
-            self._learn(drafted, accepted, bool(step.finish))
+            self._count(drafted, accepted, bool(step.finish))
         else:
             self._idle += 1
         self._enter(len(step.tokens), self._cost(len(step.draft), rows, seconds.draft), drafted)
@@ -230,7 +256,7 @@ class MeasuredController:
             cost += min(drafting / scores.plain_seconds, SAVINGS)  # a prefill is no verdict on drafts
         return cost
 
-    def _learn(self, drafted: int, accepted: int, cut: bool) -> None:
+    def _count(self, drafted: int, accepted: int, cut: bool) -> None:
         self._rounds += 1
         self._drafted += drafted
         self._accepted += accepted
@@ -241,6 +267,7 @@ class MeasuredController:
             self._acceptance.observe(drafted, accepted)
 
     def reason(self) -> str:
+        self._read()
         if not self._rounds:
             return "nothing drafted"
         mean = self._drafted / self._rounds
