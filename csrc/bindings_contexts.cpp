@@ -7,9 +7,9 @@ using outpace::ContextCounts;
 namespace {
 
 nb::tuple grown(const outpace::AskedLayers& layers, const std::vector<int32_t>& tail, int depth,
-                const std::vector<double>& prices, int width, double scale, const outpace::AskedNoise& noise) {
+                const std::vector<double>& prices, int width, double odds, const outpace::AskedNoise& noise) {
   return outpace::as_tuples(
-      outpace::grow(outpace::as_layers(layers), tail, {depth, prices, width, scale, outpace::as_noise(noise)}));
+      outpace::grow(outpace::as_layers(layers), tail, {depth, prices, width, odds, outpace::as_noise(noise)}));
 }
 
 }  // namespace
@@ -25,6 +25,6 @@ void bind_contexts(nb::module_& module) {
           [](ContextCounts& counts, const std::vector<int32_t>& tokens, size_t first) { counts.feed(tokens, first); },
           nb::arg("tokens"), nb::arg("first") = 0, "Counts tokens[first:], each after the tokens before it.");
   module.def("grow", &grown, nb::arg("layers"), nb::arg("tail"), nb::arg("depth"), nb::arg("prices"),
-             nb::arg("width"), nb::arg("scale") = 1.0, nb::arg("noise") = nb::none(),
+             nb::arg("width"), nb::arg("odds") = 1.0, nb::arg("noise") = nb::none(),
              "Returns (tokens, parents, probs) of the likely continuations of `tail`, the most probable first.");
 }

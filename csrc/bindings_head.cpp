@@ -84,7 +84,7 @@ static nb::tuple draft(DraftHead& head, const SharedHeadSession& session, const 
 // A tree that grows from counts and, at its root, the head's law.
 static nb::tuple blend(DraftHead& head, const SharedHeadSession& session, const Features& hidden, const Ids& tokens,
                        const AskedLayers& layers, const std::vector<int32_t>& tail, int depth,
-                       const std::vector<double>& prices, int width, double scale, const AskedNoise& noise,
+                       const std::vector<double>& prices, int width, double odds, const AskedNoise& noise,
                        double temperature) {
   check_features(head, hidden, tokens);
   if (!(temperature > 0)) throw std::invalid_argument("temperature must be above 0, got " + std::to_string(temperature));
@@ -95,7 +95,7 @@ static nb::tuple blend(DraftHead& head, const SharedHeadSession& session, const 
   std::vector<GrownNode> nodes;
   {
     const nb::gil_scoped_release release;
-    nodes = grow(asked, tail, {depth, prices, width, scale, drawn, &guide});
+    nodes = grow(asked, tail, {depth, prices, width, odds, drawn, &guide});
   }
   return as_tuples(nodes);
 }
@@ -133,7 +133,7 @@ void bind_head(nanobind::module_& module) {
            "Begins a draft and returns the tree ([token], [parent], [probability]) of its most probable paths. prices: "
            "the least path probability of each node in its turn.")
       .def("blend", &blend, "session"_a, "hidden"_a, "tokens"_a, "layers"_a, "tail"_a, "depth"_a, "prices"_a,
-           "width"_a, "scale"_a, "noise"_a.none(), "temperature"_a,
+           "width"_a, "odds"_a, "noise"_a.none(), "temperature"_a,
            "Begins a draft and returns (tokens, parents, probs): `grow`, with the head's law of the tail's continuations.")
       .def_prop_ro("taps", &DraftHead::taps)
       .def_prop_ro("block", &DraftHead::block)

@@ -200,7 +200,7 @@ class Tree {
     else if (!asks) doubt();
     const size_t width = std::min(candidates_.size(), static_cast<size_t>(limits_.width));
     for (size_t i = 0; i < width; ++i) {
-      const double prob = std::min(1.0, limits_.scale * candidates_[i].prob);
+      const double prob = candidates_[i].prob;
       if (path_probability * prob >= limits_.prices[nodes_.size()]) {
         frontier_.push({path_probability * prob, pushed_++, node, {candidates_[i].token, prob}});
       }
@@ -244,7 +244,7 @@ class Tree {
   void doubt() {
     double listed = 0.0;
     for (const Candidate& candidate : candidates_) listed += candidate.prob;
-    const double whole = listed + kUnlisted * unlisted(listed);
+    const double whole = listed + kUnlisted * unlisted(listed) / limits_.odds;
     for (Candidate& candidate : candidates_) candidate.prob /= whole;
   }
 
@@ -266,7 +266,9 @@ class Tree {
       prob = std::pow(prob, by_law) / std::pow(sampling::exponential(static_cast<uint32_t>(token), key), by_noise);
       sum += prob;
     }
-    sum += guided ? kGuidedUnlisted * std::sqrt(std::max(1.0 - listed, 0.02)) : kUnlistedDrawn * unlisted(listed);
+    const double others = guided ? kGuidedUnlisted * std::sqrt(std::max(1.0 - listed, 0.02))
+                                 : kUnlistedDrawn * unlisted(listed);
+    sum += others / limits_.odds;
     for (Candidate& candidate : candidates_) candidate.prob /= sum;
     sort();
   }

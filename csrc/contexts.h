@@ -96,7 +96,7 @@ struct GrowthLimits {
   int depth;                       // of a path
   std::span<const double> prices;  // [most nodes] least path probability of each node
   int width;                       // children of a node
-  double scale;                    // of every probability
+  double odds;                     // of what is listed against what is not, times those of its counts
   std::optional<DrawNoise> noise;
   Guide* guide = nullptr;
 };

@@ -7,7 +7,18 @@ from random import Random
 
 import pytest
 
-from outpace.contexts import LARGEST, SLOTS, Context, DrawNoise, ReadableCounts, contested, grow, likely
+from outpace.contexts import (
+    LARGEST,
+    SLOTS,
+    UNLISTED,
+    Context,
+    DrawNoise,
+    ReadableCounts,
+    contested,
+    doubted,
+    grow,
+    likely,
+)
 from outpace.noise import gumbel
 
 LAYER = 2.0
@@ -62,17 +73,18 @@ def test_a_full_counter_is_halved():
 
 def test_longer_contexts_correct_shorter_ones():
     counts = counted([1, 2, 3, 9, 2, 4, 9, 2, 4, 1, 2])  # after 2: 3 once, 4 twice; after 1 2: 3 once
-    [(first, high), (second, low)] = likely([(counts, LAYER)], [1, 2])
+    [(first, high), (second, low)], match = likely([(counts, LAYER)], [1, 2])
     after_two = {3: 1 / 5, 4: 2 / 5}
     assert (first, second) == (3, 4)
     assert high == pytest.approx((1 + LAYER * after_two[3]) / (1 + LAYER))
     assert low == pytest.approx(LAYER * after_two[4] / (1 + LAYER))
+    assert match == 2
 
 
 def test_a_specific_layer_corrects_a_general_one():
     store, own = counted([1, 2] * 10), counted([1, 3])
-    assert likely([(store, LAYER), (own, LAYER)], [1])[0][0] == 2
-    assert likely([(store, LAYER), (counted([1, 3] * 20), LAYER)], [1])[0][0] == 3
+    assert likely([(store, LAYER), (own, LAYER)], [1])[0][0][0] == 2
+    assert likely([(store, LAYER), (counted([1, 3] * 20), LAYER)], [1])[0][0][0] == 3
 
 
 def test_a_tree_grows_by_path_probability_and_stops_at_the_price():
@@ -100,10 +112,20 @@ def test_noise_says_which_of_equals_will_be_drawn():
     for place in range(200):
         noise = DrawNoise(7, 0, place)
         drawn = max(law, key=lambda token: math.log(law[token]) + gumbel(7, 0, noise.place, [token])[0])
-        ranked = contested([*law.items()], noise)
+        ranked = contested([*law.items()], 8, 1.0, noise)
         right += ranked[0][0] == drawn
         assert sum(prob for _, prob in ranked) < 1
     assert right == 200
+
+
+def test_what_is_not_listed_has_its_due_the_less_the_longer_the_match():
+    ranked = [(3, 0.6), (4, 0.2)]
+    by_match = [sum(prob for _, prob in doubted(ranked, match, 1.0)) for match in range(9)]
+    assert by_match == sorted(by_match)
+    assert by_match[0] == pytest.approx(0.8 / (0.8 + UNLISTED * 0.2 ** (1 / 3)))
+    assert [token for token, _ in doubted(ranked, 0, 1.0)] == [3, 4]
+    better = sum(prob for _, prob in doubted(ranked, 2, 3.0))
+    assert better / (1 - better) == pytest.approx(3 * by_match[2] / (1 - by_match[2]))
 
 
 def test_nothing_known_gives_nothing():
@@ -135,10 +157,10 @@ def test_the_fast_form_is_the_readable_one_to_the_bit(seed):
         text = (text + piece)[-chance.randint(1, 20) :]
         depth, nodes, width = chance.randint(0, 9), chance.randint(0, 20), chance.randint(1, SLOTS)
         prices = sorted(0.3 * chance.random() ** 3 for _ in range(nodes))
-        priors, scale = [chance.uniform(0.5, 5) for _ in range(2)], chance.uniform(0.5, 1.5)
+        priors, odds = [chance.uniform(0.5, 5) for _ in range(2)], chance.uniform(0.5, 1.5)
         noise = chance.choice([None, DrawNoise(chance.randrange(1 << 64), chance.randrange(3), len(text))])
-        slow = grow([*zip(readable, priors, strict=True)], text, depth, prices, width, scale, noise)
-        assert native.grow([*zip(fast, priors, strict=True)], text, depth, prices, width, scale, noise) == tuple(slow)
+        slow = grow([*zip(readable, priors, strict=True)], text, depth, prices, width, odds, noise)
+        assert native.grow([*zip(fast, priors, strict=True)], text, depth, prices, width, odds, noise) == tuple(slow)
     assert [counts.contexts for counts in fast] == [counts.contexts for counts in readable]
 
 

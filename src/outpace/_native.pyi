@@ -141,7 +141,7 @@ class DraftHead:
         depth: int,
         prices: Sequence[float],
         width: int,
-        scale: float,
+        odds: float,
         noise: tuple[int, int, int] | None,
         temperature: float,
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]: ...
@@ -202,6 +202,6 @@ def grow(
     depth: int,
     prices: Sequence[float],
     width: int,
-    scale: float = 1.0,
+    odds: float = 1.0,
     noise: tuple[int, int, int] | None = None,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]: ...

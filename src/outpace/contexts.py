@@ -48,9 +48,9 @@ CONTESTANTS = 12
 """Candidates of a place whose noise is looked at."""
 
 UNLISTED, UNLISTED_DRAWN, FAMILIAR = 1.2, 7.0, 0.77
-"""Weight of what is not listed, where tokens are the likeliest ones and where noise decides, without a match; and what
-is left of it for each token of a match. Fitted by likelihood to 74,926 places of greedy and 70,669 of sampled answers
-to prompts that no store had seen, so are the powers; answers to prompts of other kinds give 1.0, 7.5 and 0.75."""
+"""Weight of what is not listed, where tokens are the likeliest ones and where noise decides, without a match; and
+what is left of it for each token of a match. Fitted by likelihood, as the powers are, to 74,926 places of greedy and
+70,669 of sampled answers to prompts that no store had seen; other kinds of prompts give 1.0, 7.5 and 0.75."""
 
 LAW_POWER, NOISE_POWER = 0.8, 0.55
 """Of the contest; both would be 1 for the target's own law."""
@@ -104,14 +104,14 @@ def continuations(
     depth: int,
     prices: Sequence[float],
     width: int,
-    scale: float,
+    odds: float,
     noise: DrawNoise | None = None,
 ) -> Growth:
     """Returns `grow` of counts that `new_counts` made."""
     own: Any = layers  # all made by new_counts, so all of one kind
     if _native is None:
-        return grow(own, tail, depth, prices, width, scale, noise)
-    return Growth(*_native.grow(own, tail, depth, prices, width, scale, noise))
+        return grow(own, tail, depth, prices, width, odds, noise)
+    return Growth(*_native.grow(own, tail, depth, prices, width, odds, noise))
 
 
 class DrawNoise(NamedTuple):
@@ -213,15 +213,16 @@ def grow(
     depth: int,
     prices: Sequence[float],
     width: int,
-    scale: float = 1.0,
+    odds: float = 1.0,
     noise: DrawNoise | None = None,
     guide: Guide | None = None,
 ) -> Growth:
     """Returns the continuations of `tail` by falling path probability, up to the first that is not worth its price.
 
     layers: counts, each with the weight of what came before it, the least specific first. depth: longest path.
-    prices: [most nodes] the least path probability of each node. width: children of a node, at most SLOTS. scale:
-    what every probability is multiplied by, for texts that are more or less predictable than their counts. noise:
+    prices: [most nodes] the least path probability of each node. width: children of a node, at most SLOTS. odds:
+    of what is listed, against what is not, times what they are by the counts alone: a text may be more or less
+    predictable. noise:
     what the tokens will be drawn with; None = the probabilities of a place are taken as they are. guide: asked of the
     tail's continuations.
     """
@@ -243,11 +244,10 @@ def grow(
             ranked = guided(ranked, guide)
         if noise is not None:
             place = noise._replace(place=noise.place + len(below))
-            ranked = contested(ranked, match, place, guide is not None and node < 0)
+            ranked = contested(ranked, match, odds, place, guide is not None and node < 0)
         elif guide is None or node >= 0:
-            ranked = doubted(ranked, match)
-        for token, listed in ranked[:width]:
-            prob = min(1.0, scale * listed)
+            ranked = doubted(ranked, match, odds)
+        for token, prob in ranked[:width]:
             if path_probability * prob >= prices[len(tokens)]:
                 heappush(frontier, (-path_probability * prob, pushed, node, token, prob))
                 pushed += 1
@@ -306,12 +306,12 @@ def guided(ranked: Sequence[tuple[int, float]], guide: Guide) -> list[tuple[int,
     return _by_probability((token, prob + GUIDED * (guide.prob(token) - prob)) for token, prob in known.items())
 
 
-def doubted(ranked: Sequence[tuple[int, float]], match: int) -> list[tuple[int, float]]:
+def doubted(ranked: Sequence[tuple[int, float]], match: int, odds: float) -> list[tuple[int, float]]:
     """Returns (token, probability) with what is not listed given its due."""
     listed = 0.0
     for _, prob in ranked:  # in this order: `sum` may round otherwise
         listed += prob
-    whole = listed + UNLISTED * unlisted(listed, match)
+    whole = listed + UNLISTED * unlisted(listed, match) / odds
     return [(token, prob / whole) for token, prob in ranked]
 
 
@@ -324,7 +324,7 @@ def unlisted(listed: float, match: int) -> float:
 
 
 def contested(
-    ranked: Sequence[tuple[int, float]], match: int, noise: DrawNoise, guided: bool = False
+    ranked: Sequence[tuple[int, float]], match: int, odds: float, noise: DrawNoise, guided: bool = False
 ) -> list[tuple[int, float]]:
     """Returns (token, probability) with the chance that each is drawn with the place's noise."""
     by_law, by_noise = (GUIDED_SHARPNESS, GUIDED_SHARPNESS) if guided else (LAW_POWER, NOISE_POWER)
@@ -336,10 +336,8 @@ def contested(
         listed += prob
         strengths.append(prob**by_law / waiting**by_noise)
         total += strengths[-1]
-    if guided:
-        total += GUIDED_UNLISTED * sqrt(max(1.0 - listed, 0.02))
-    else:
-        total += UNLISTED_DRAWN * unlisted(listed, match)
+    weight = GUIDED_UNLISTED * sqrt(max(1.0 - listed, 0.02)) if guided else UNLISTED_DRAWN * unlisted(listed, match)
+    total += weight / odds
     return _by_probability((token, strength / total) for (token, _), strength in zip(ranked, strengths, strict=True))
 
 

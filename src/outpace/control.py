@@ -23,8 +23,8 @@ REST = 8
 """Rounds at most that pass without a look at costs and prices while nothing can be paid for."""
 
 KEPT = 4
-"""Rounds for which a budget is kept and their steps wait to be learnt from, while drafts earn more than they may lose:
-what Python needs for that leaves the caches with every pass, and would take a fiftieth of a small model's."""
+"""Rounds for which a budget is kept and their steps wait to be learnt from, while drafts earn more than they may
+lose: what Python needs for that leaves the caches with every pass, and takes a fiftieth of a small model's time."""
 
 FIRST_DRAFTS, FIRST_NODES = 3, 6
 """A request's first drafts are this small at most: nobody knows yet whether its text is like what was counted."""

@@ -73,21 +73,22 @@ class Acceptance:
 
 
 class Calibration:
-    """What to multiply a drafter's own probabilities by, so that they come true: accepted over expected tokens.
+    """What the odds of a drafter's guesses are to be multiplied by, so that its probabilities come true.
 
-    It begins with WEIGHT of each, and a round fades what came before it.
+    Every round moves it by the right tokens over the expected ones, each with WEIGHT more of both.
     """
 
-    WEIGHT, FADE = 8.0, 0.97
-    LEAST, MOST = 0.3, 1.5
+    WEIGHT = 20.0
+    MOST = 8.0
 
     def __init__(self) -> None:
-        self.scale = 1.0
-        self._right = self._expected = 0.0
+        self.odds = 1.0
+
+    def __call__(self, probability: float) -> float:
+        """Returns a probability as it should be."""
+        return self.odds * probability / (1.0 - probability + self.odds * probability)
 
     def observe(self, right: int, expected: float) -> None:
-        """Learns that of `expected` tokens by the scaled probabilities `right` came true."""
-        self._right = self.FADE * self._right + right
-        self._expected = self.FADE * self._expected + expected / self.scale
-        scale = (self.WEIGHT + self._right) / (self.WEIGHT + self._expected)
-        self.scale = min(max(scale, self.LEAST), self.MOST)
+        """Learns that of `expected` tokens, by the probabilities as they should be, `right` came true."""
+        odds = self.odds * (self.WEIGHT + right) / (self.WEIGHT + expected)
+        self.odds = min(max(odds, 1 / self.MOST), self.MOST)

@@ -44,14 +44,14 @@ def test_a_tree_stops_where_its_next_node_is_not_worth_the_row():
 
 def test_a_text_that_defies_its_counts_is_drafted_less_and_one_that_follows_them_more():
     chance = Random(2)
-    text = [chance.randrange(3) for _ in range(200)]
+    text = [chance.randrange(12) for _ in range(200)]
     defied, followed = SuffixSession(text, ()), SuffixSession(text, ())
-    budget = Budget(4, 4, prices=(0.3, 0.3, 0.3, 0.3), chains=True)
+    budget = Budget(4, 4, prices=(0.2, 0.2, 0.2, 0.2), chains=True)
     for _ in range(20):
         draft = defied.propose(budget)
-        observe(defied, draft, [(draft.tokens[0] + 1) % 3 if draft.tokens else chance.randrange(3)])
+        observe(defied, draft, [(draft.tokens[0] + 1) % 12 if draft.tokens else chance.randrange(12)])
         draft = followed.propose(budget)
-        observe(followed, draft, [*draft.tokens, chance.randrange(3)])
+        observe(followed, draft, [*draft.tokens, chance.randrange(12)])
     assert len(defied.propose(budget)) < len(followed.propose(budget))
 
 

@@ -80,8 +80,8 @@ class BlendSession(SuffixSession):
         self._looks = Looks()
         self.asks = True
 
-    def _grow(self, layers: Layers, budget: Budget, scale: float, noise: DrawNoise | None) -> Growth:
-        grown = super()._grow(layers, budget, scale, noise)
+    def _grow(self, layers: Layers, budget: Budget, odds: float, noise: DrawNoise | None) -> Growth:
+        grown = super()._grow(layers, budget, odds, noise)
         miss = 1.0 - sum(prob for parent, prob in zip(grown.parents, grown.probs, strict=True) if parent < 0)
         asks = self.asks or not budget.tokens_per_second
         if not asks or len(self._features.committed) < 2 or not self._looks.pays(miss, budget):
@@ -93,7 +93,7 @@ class BlendSession(SuffixSession):
         blended = Growth(
             *self._head.layer.blend(
                 self._native, *self._features.pending(), counts, self._tokens[-OWN_DEPTH:], budget.depth, prices,
-                1 if budget.chains else WIDTH, scale, noise, self._temperature,
+                1 if budget.chains else WIDTH, odds, noise, self._temperature,
             )
         )  # fmt: skip
         seconds = 0.0 if first else clock() - start

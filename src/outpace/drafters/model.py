@@ -112,7 +112,7 @@ class ModelSession:
         """Notes how likely the guess from this row [V] is right: as the row's largest probability says."""
         xp = array_namespace(row)
         confidence = 1 / float(xp.sum(xp.exp(row - xp.max(row))))
-        self.chances.append(min(1.0, self._calibration.scale * confidence))
+        self.chances.append(self._calibration(confidence))
 
     def worth_going_on(self, least: float) -> bool:
         """Returns whether all guesses so far are right with at least this probability."""

@@ -78,15 +78,15 @@ class SuffixSession:
         self._grown = self._grow(
             layers,
             budget,
-            self._calibration.scale if budget.prices else 1.0,  # a fixed length depends on the text alone
+            self._calibration.odds if budget.prices else 1.0,  # a fixed length depends on the text alone
             None if self._noise is None else DrawNoise(*self._noise, len(self._tokens) - self._before),
         )
         return Draft(self._grown.tokens, self._grown.parents, (None,) * len(self._grown.tokens))
 
-    def _grow(self, layers: Layers, budget: Budget, scale: float, noise: DrawNoise | None) -> Growth:
+    def _grow(self, layers: Layers, budget: Budget, odds: float, noise: DrawNoise | None) -> Growth:
         width = 1 if budget.chains else SLOTS
         tail = self._tokens[-OWN_DEPTH:]
-        return continuations(layers, tail, budget.depth, budget.node_prices(), width, scale, noise)
+        return continuations(layers, tail, budget.depth, budget.node_prices(), width, odds, noise)
 
     def gain(self, prices: Sequence[float]) -> float:
         """Returns what the last proposal is expected to gain, in tokens."""
