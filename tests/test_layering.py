@@ -15,6 +15,7 @@ TOKENIZERS = ("outpace.tokenizer", "outpace.tokenizer_json", "outpace.pre_tokeni
 
 # part (a module or a package below outpace): prefixes that it must not import
 FORBIDDEN = {
+    "draft": ("outpace",),
     "types": ("outpace",),
     "errors": ("outpace",),
     "rules": (
@@ -79,6 +80,7 @@ FORBIDDEN = {
 
 # what a part may import although the table above forbids its package
 ALLOWED = {
+    "types": ("outpace.draft",),
     "decode": ("outpace.types",),
     "control": ("outpace.types", "outpace.errors", "outpace.estimates", "outpace.costs"),
     "grammar": ("outpace.errors",),
