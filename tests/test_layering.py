@@ -21,22 +21,22 @@ FORBIDDEN = {
     "rules": (
         *("outpace.models", "outpace.text", *TOKENIZERS, "outpace.chat_template", "outpace.stops"),
         *("outpace.targets", "outpace.native", "outpace._native", "outpace.drafters"),
-        *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
+        *("outpace.decode", "outpace.control", "outpace.api", "outpace.model", "outpace.generation", "outpace.cli"),
     ),
     "sampling": (
         *("outpace.models", "outpace.text", *TOKENIZERS, "outpace.stops"),
         *("outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
-        *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
+        *("outpace.decode", "outpace.control", "outpace.api", "outpace.model", "outpace.generation", "outpace.cli"),
     ),
     "processors": (
         *("outpace.models", "outpace.text", *TOKENIZERS, "outpace.stops", "outpace.sampling"),
         *("outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
-        *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
+        *("outpace.decode", "outpace.control", "outpace.api", "outpace.model", "outpace.generation", "outpace.cli"),
     ),
     "grammar": ("outpace",),
     "constraint": (
         *("outpace.models", "outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
-        *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
+        *("outpace.decode", "outpace.control", "outpace.api", "outpace.model", "outpace.generation", "outpace.cli"),
     ),
     "drafters": (
         *("outpace.rules", "outpace.decode", "outpace.control", "outpace.targets", "outpace.native"),
@@ -45,6 +45,7 @@ FORBIDDEN = {
             "outpace.noise",
             "outpace.text",
             "outpace.api",
+            "outpace.model",
             "outpace.generation",
             "outpace.options",
         ),
@@ -55,7 +56,7 @@ FORBIDDEN = {
     "costs": ("outpace",),
     "theory": (
         *("outpace.models", "outpace.targets", "outpace.drafters", "outpace.text"),
-        *("outpace._native", "outpace.decode", "outpace.control", "outpace.api"),
+        *("outpace._native", "outpace.decode", "outpace.control", "outpace.api", "outpace.model"),
     ),
     "audit": ("outpace.cli", "outpace.theory", "outpace.bench"),
     "cli": (
