@@ -11,7 +11,10 @@ import outpace
 
 ROOT = Path(outpace.__file__).parent
 
-TOKENIZERS = ("outpace.tokenizer", "outpace.tokenizer_json", "outpace.pre_tokenizers", "outpace.sentencepiece")
+TOKENIZERS = (
+    *("outpace.tokenizer", "outpace.tokenizer_json", "outpace.tokenizer_checks", "outpace.charsmap"),
+    *("outpace.pre_tokenizers", "outpace.sentencepiece"),
+)
 
 # part (a module or a package below outpace): prefixes that it must not import
 FORBIDDEN = {
