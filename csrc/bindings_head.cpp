@@ -12,6 +12,7 @@
 #include "bindings_growth.h"
 #include "head.h"
 #include "head_guide.h"
+#include "messages.h"
 
 namespace outpace {
 
@@ -87,7 +88,7 @@ static nb::tuple blend(DraftHead& head, const SharedHeadSession& session, const 
                        const std::vector<double>& prices, int width, double odds, const AskedNoise& noise,
                        double temperature) {
   check_features(head, hidden, tokens);
-  if (!(temperature > 0)) throw std::invalid_argument("temperature must be above 0, got " + std::to_string(temperature));
+  if (!(temperature > 0)) throw std::invalid_argument("temperature must be above 0, got " + shown(temperature));
   const std::vector<int32_t> ids = as_int32(tokens, "token ids");
   const std::vector<ContextLayer> asked = as_layers(layers);
   const std::optional<DrawNoise> drawn = as_noise(noise);

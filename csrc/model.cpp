@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "forward.h"
+#include "messages.h"
 
 namespace outpace {
 
@@ -27,10 +28,10 @@ static void check_ropes(const ModelConfig& c) {
   require(!c.ropes.empty(), "a model needs at least one rope");
   for (const RopeShape& rope : c.ropes) {
     require(rope.theta > 1.0 && rope.theta < 1e12,
-            "rope_theta must be in (1, 1e12), got " + std::to_string(rope.theta));
+            "rope_theta must be in (1, 1e12), got " + shown(rope.theta));
     require(rope.divisors.empty() || int(rope.divisors.size()) == c.head_dim / 2,
             "a rope needs " + std::to_string(c.head_dim / 2) + " divisors, got " + std::to_string(rope.divisors.size()));
-    require(rope.scale > 0.0f && rope.scale < 1e3f, "a rope's scale must be in (0, 1000), got " + std::to_string(rope.scale));
+    require(rope.scale > 0.0f && rope.scale < 1e3f, "a rope's scale must be in (0, 1000), got " + shown(rope.scale));
   }
   require(int(c.shapes.size()) == c.layers,
           "a model needs the shapes of " + std::to_string(c.layers) + " layers, got " + std::to_string(c.shapes.size()));
@@ -71,11 +72,11 @@ static void check_config(const ModelConfig& c) {
                                          std::to_string(c.kv_heads));
   check_ropes(c);
   require(c.norm_epsilon > 0.0f && c.norm_epsilon < 1.0f,
-          "norm_epsilon must be in (0, 1), got " + std::to_string(c.norm_epsilon));
+          "norm_epsilon must be in (0, 1), got " + shown(c.norm_epsilon));
   require(c.attention_scale > 0.0f && c.attention_scale < 1e6f,
-          "attention_scale must be in (0, 1e6), got " + std::to_string(c.attention_scale));
+          "attention_scale must be in (0, 1e6), got " + shown(c.attention_scale));
   require(c.embedding_scale > 0.0f && c.embedding_scale < 1e6f,
-          "embedding_scale must be in (0, 1e6), got " + std::to_string(c.embedding_scale));
+          "embedding_scale must be in (0, 1e6), got " + shown(c.embedding_scale));
   check_experts(c);
 }
 

@@ -1,19 +1,17 @@
 // Selection and drawing. Tokens are ordered by logit, then by lower id; every filter but min_p keeps a prefix of that
 // order, and min_p's kept set is one, too. So a filter is a search for the end of a prefix: a threshold narrows the
-// row down to few candidates by the largest logits of its blocks, and a quick-select finds the end among those.
+// row down to few candidates by the largest logits of its blocks, and a quick-select (candidates.h) finds the end.
 #include "sampler.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "candidates.h"
 #include "kernels/kernels.h"
 #include "sampler_passes.h"
 
@@ -24,24 +22,6 @@ using sampling::NoiseKey;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kNegligible = -46;  // 2^x below 2^-45 is less than half a unit of weight, and rounds to 0
-
-// A token as one number, larger = earlier in the order. The weight is filled in when a sum needs it.
-struct Candidate {
-  uint64_t key;
-  int64_t weight;
-  friend bool operator>(const Candidate& a, const Candidate& b) { return a.key > b.key; }
-};
-
-uint64_t order_key(float logit, uint32_t id) {
-  const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);  // -0 becomes 0, which it ties with
-  const uint32_t ordered = bits >> 31 ? ~bits : bits | 0x80000000u;
-  return uint64_t{ordered} << 32 | static_cast<uint32_t>(~id);
-}
-uint32_t id_of(uint64_t key) { return ~static_cast<uint32_t>(key); }
-float logit_of(uint64_t key) {
-  const uint32_t ordered = static_cast<uint32_t>(key >> 32);
-  return std::bit_cast<float>(ordered >> 31 ? ordered & 0x7FFFFFFFu : ~ordered);
-}
 
 const SamplerPasses& passes() {
   static const SamplerPasses& chosen = choose_kernels().sampler();
@@ -133,11 +113,6 @@ class Row {
 
   // Appends the tokens whose logits lie in [from, below), or [from, inf], and returns the sum of their weights.
   int64_t gather(float from, float below);
-  void keep_largest(int64_t k);
-  // Of candidates [first, end), which all come after those before, keeps the fewest that reach `enough`, or all if they
-  // do not. Returns the sum of [first, end) as kept but for its last.
-  int64_t keep_reaching(size_t first, int64_t enough);
-  static void narrow(std::span<Candidate>& range, int64_t& before, int64_t enough);
   // Gathers bands of tokens until they reach `enough`, less tokens that are surely below 2^lowest. Returns how many
   // candidates came before the last band, if that was needed to reach it, and their sum.
   std::pair<size_t, int64_t> gather_bands(int64_t enough, double lowest);
@@ -195,50 +170,6 @@ int64_t Row::gather(float from, float below) {
   return sum;
 }
 
-void Row::keep_largest(int64_t k) {
-  std::vector<Candidate>& list = scratch_.candidates;
-  if (static_cast<int64_t>(list.size()) <= k) return;
-  std::nth_element(list.begin(), list.begin() + k, list.end(), std::greater<>());
-  list.resize(static_cast<size_t>(k));
-}
-
-// Narrows the search by one histogram of 256 equal steps of the logit, a pass and a partition instead of a select.
-// `range` is all of the list that may hold the end of the prefix; those before it are kept and sum to `before`.
-void Row::narrow(std::span<Candidate>& range, int64_t& before, int64_t enough) {
-  const auto [most, least] = std::minmax_element(range.begin(), range.end(), std::greater<>());
-  const float low = logit_of(least->key), scale = 255.0f / (logit_of(most->key) - low);
-  const auto bucket = [&](const Candidate& c) { return static_cast<size_t>((logit_of(c.key) - low) * scale); };
-  if (!(scale < kInfinity)) return;
-  std::array<int64_t, 256> sums{};
-  for (const Candidate& candidate : range) sums[bucket(candidate)] += candidate.weight;
-  size_t last = 255;
-  while (last > 0 && before + sums[last] < enough) before += sums[last--];
-  const auto middle = std::partition(range.begin(), range.end(), [&](const auto& c) { return bucket(c) > last; });
-  const auto end = std::partition(middle, range.end(), [&](const auto& c) { return bucket(c) == last; });
-  range = {middle, end};
-}
-
-int64_t Row::keep_reaching(size_t first, int64_t enough) {
-  std::vector<Candidate>& list = scratch_.candidates;
-  std::span<Candidate> range(list.begin() + static_cast<ptrdiff_t>(first), list.end());
-  int64_t before = 0;
-  if (range.size() > 1024) narrow(range, before, enough);
-  while (range.size() > 1) {
-    const size_t half = range.size() / 2;
-    std::nth_element(range.begin(), range.begin() + static_cast<ptrdiff_t>(half), range.end(), std::greater<>());
-    int64_t upper = 0;
-    for (const Candidate& candidate : range.first(half)) upper += candidate.weight;
-    if (before + upper >= enough) {
-      range = range.first(half);
-    } else {
-      before += upper;
-      range = range.subspan(half);
-    }
-  }
-  list.resize(static_cast<size_t>(range.data() + range.size() - list.data()));
-  return before;
-}
-
 std::pair<size_t, int64_t> Row::gather_bands(int64_t enough, double lowest) {
   int64_t before = 0;
   float below = kInfinity;
@@ -265,10 +196,13 @@ std::pair<int64_t, int64_t> Row::bounds_of_enough() const {
 // The exact sum is needed only when the prefix differs between the ends of the interval that surely holds it; then what
 // the upper end gathers holds the prefix, too.
 void Row::gather_top_p() {
+  std::vector<Candidate>& list = scratch_.candidates;
   const auto [least, most] = bounds_of_enough();
   const auto [first, before] = gather_bands(most, lowest_exponent());
-  const bool all = first == scratch_.candidates.size();
-  if ((all ? before : before + keep_reaching(first, most - before)) >= least) keep_reaching(0, exactly_enough());
+  const bool all = first == list.size();
+  if ((all ? before : before + keep_reaching(list, first, most - before)) >= least) {
+    keep_reaching(list, 0, exactly_enough());
+  }
 }
 
 void Row::contest_top_p(uint64_t likeliest, const NoiseKey& noise) {
@@ -303,10 +237,10 @@ void Row::filter() {
       from = std::max(from, *kth);
     }
     gather(from, kInfinity);
-    keep_largest(settings_.top_k);
+    keep_largest(list, settings_.top_k);
     int64_t total = 0;
     for (const Candidate& candidate : list) total += candidate.weight;
-    if (settings_.top_p < 1) keep_reaching(0, enough_of(static_cast<double>(total)));
+    if (settings_.top_p < 1) keep_reaching(list, 0, enough_of(static_cast<double>(total)));
   } else if (settings_.top_p < 1) {
     gather_top_p();
   } else {

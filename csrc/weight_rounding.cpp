@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "messages.h"
 #include "numerics.h"
 
 namespace outpace {
@@ -77,7 +78,7 @@ std::vector<uint8_t> round_weights(Format from, const uint8_t* weights, size_t c
     for (int i = 0; i < kBlock; ++i) {
       w[i] = dense_weight(from, weights + (block * kBlock + static_cast<size_t>(i)) * static_cast<size_t>(source.file_bytes));
       if (!(std::abs(w[i]) < 4e5f)) {  // 65504, the largest f16, times 7
-        throw std::invalid_argument("a weight is " + std::to_string(w[i]) + ", which no scale can hold");
+        throw std::invalid_argument("a weight is " + shown(w[i]) + ", which no scale can hold");
       }
     }
     (to == Format::q8_0 ? round_q8_0 : round_q4_0)(w, out.data() + block * bytes);

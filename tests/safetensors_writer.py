@@ -139,6 +139,18 @@ def tokenizer_json(*, bos: bool = False) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def described(**changes: Any) -> str:
+    """Returns the text of a tokenizer.json with some parts replaced; a part of a part is named part__part."""
+    found: dict[str, Any] = tokenizer_json(bos=True)
+    for name, value in changes.items():
+        *path, last = name.split("__")
+        inside = found
+        for step in path:
+            inside = inside[step]
+        inside[last] = value
+    return json.dumps(found)
+
+
 def tiny_folder(folder: Path, shape: Tiny | None = None, seed: int = 0, shards: int = 1, **config: Any) -> Path:
     """Writes a tiny model as a folder and returns it; keyword arguments replace entries of config.json."""
     shape = shape or Tiny()

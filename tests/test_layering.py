@@ -11,31 +11,35 @@ import outpace
 
 ROOT = Path(outpace.__file__).parent
 
-TOKENIZERS = ("outpace.tokenizer", "outpace.tokenizer_json", "outpace.pre_tokenizers", "outpace.sentencepiece")
+TOKENIZERS = (
+    *("outpace.tokenizer", "outpace.tokenizer_json", "outpace.tokenizer_checks", "outpace.charsmap"),
+    *("outpace.pre_tokenizers", "outpace.sentencepiece"),
+)
 
 # part (a module or a package below outpace): prefixes that it must not import
 FORBIDDEN = {
+    "draft": ("outpace",),
     "types": ("outpace",),
     "errors": ("outpace",),
     "rules": (
         *("outpace.models", "outpace.text", *TOKENIZERS, "outpace.chat_template", "outpace.stops"),
         *("outpace.targets", "outpace.native", "outpace._native", "outpace.drafters"),
-        *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
+        *("outpace.decode", "outpace.control", "outpace.api", "outpace.model", "outpace.generation", "outpace.cli"),
     ),
     "sampling": (
         *("outpace.models", "outpace.text", *TOKENIZERS, "outpace.stops"),
         *("outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
-        *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
+        *("outpace.decode", "outpace.control", "outpace.api", "outpace.model", "outpace.generation", "outpace.cli"),
     ),
     "processors": (
         *("outpace.models", "outpace.text", *TOKENIZERS, "outpace.stops", "outpace.sampling"),
         *("outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
-        *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
+        *("outpace.decode", "outpace.control", "outpace.api", "outpace.model", "outpace.generation", "outpace.cli"),
     ),
     "grammar": ("outpace",),
     "constraint": (
         *("outpace.models", "outpace.targets", "outpace.native", "outpace.drafters", "outpace.rules"),
-        *("outpace.decode", "outpace.control", "outpace.api", "outpace.generation", "outpace.cli"),
+        *("outpace.decode", "outpace.control", "outpace.api", "outpace.model", "outpace.generation", "outpace.cli"),
     ),
     "drafters": (
         *("outpace.rules", "outpace.decode", "outpace.control", "outpace.targets", "outpace.native"),
@@ -44,6 +48,7 @@ FORBIDDEN = {
             "outpace.noise",
             "outpace.text",
             "outpace.api",
+            "outpace.model",
             "outpace.generation",
             "outpace.options",
         ),
@@ -54,7 +59,7 @@ FORBIDDEN = {
     "costs": ("outpace",),
     "theory": (
         *("outpace.models", "outpace.targets", "outpace.drafters", "outpace.text"),
-        *("outpace._native", "outpace.decode", "outpace.control", "outpace.api"),
+        *("outpace._native", "outpace.decode", "outpace.control", "outpace.api", "outpace.model"),
     ),
     "audit": ("outpace.cli", "outpace.theory", "outpace.bench"),
     "cli": (
@@ -79,6 +84,7 @@ FORBIDDEN = {
 
 # what a part may import although the table above forbids its package
 ALLOWED = {
+    "types": ("outpace.draft",),
     "decode": ("outpace.types",),
     "control": ("outpace.types", "outpace.errors", "outpace.estimates", "outpace.costs"),
     "grammar": ("outpace.errors",),

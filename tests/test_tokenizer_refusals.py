@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from refusals import refused
-from safetensors_writer import tiny_folder, tokenizer_json
+from safetensors_writer import described, tiny_folder
 from tokenizer_writer import synthetic_model
 from tokenizers import Tokenizer, models
 
@@ -145,18 +145,6 @@ def test_keys_of_sentencepiece(
         Text.from_weights(open_gguf(path))
 
 
-def described(**changes: Any) -> str:
-    """Returns a tokenizer.json with some parts replaced; a part of a part is named part__part."""
-    found: dict[str, Any] = tokenizer_json(bos=True)
-    for name, value in changes.items():
-        *path, last = name.split("__")
-        inside = found
-        for step in path:
-            inside = inside[step]
-        inside[last] = value
-    return json.dumps(found)
-
-
 HOSTILE = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 FOLDERS: list[tuple[str, type[OutpaceError], str]] = [
     ("{}", Unsupported, f": the tokenizer 'BPE' without a decoder is not supported; {OURS}"),
@@ -210,19 +198,12 @@ def test_a_tokenizer_json(tmp_path: Path, content: str, kind: type[OutpaceError]
         Text.from_weights(open_safetensors(folder))
 
 
-PIECES = [{"SpecialToken": {"id": "<|gone|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [described(model__merges=["zz yy"]), described(post_processor__single=PIECES)],
-    ids=["merges of no tokens", "the library panics, which is no Exception"],
-)
-def test_what_the_library_refuses(tmp_path: Path, content: str) -> None:
+def test_what_the_library_refuses(tmp_path: Path) -> None:
     folder = tiny_folder(tmp_path / "hf")
+    content = described(model__merges=["zz yy"])
     (folder / "tokenizer.json").write_text(content)
-    with pytest.raises(BaseException) as theirs:  # noqa: PT011
-        Tokenizer.from_str(content).encode("a")
+    with pytest.raises(Exception) as theirs:  # noqa: PT011
+        Tokenizer.from_str(content)
     line = f"{folder / 'tokenizer.json'}: the tokenizers library cannot use it: {theirs.value}"
     with refused(BadModelFile, line):
         Text.from_weights(open_safetensors(folder))

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outpace.api import Model, load
+    from outpace.api import load
     from outpace.conversation import Chat
     from outpace.errors import (
         BadModelFile,
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     )
     from outpace.generation import Generation
     from outpace.grammar import JsonSchema, Regex
+    from outpace.model import Model
     from outpace.result import Chunk, Result
     from outpace.rules import RULES, coupled_verify, rejection_verify
     from outpace.sampling import SamplingParams
 
 _HOMES = {
-    "outpace.api": ("Model", "load"),
+    "outpace.api": ("load",),
     "outpace.conversation": ("Chat",),
     "outpace.errors": (
         "BadModelFile",
@@ -43,6 +44,7 @@ _HOMES = {
     ),
     "outpace.generation": ("Generation",),
     "outpace.grammar": ("JsonSchema", "Regex"),
+    "outpace.model": ("Model",),
     "outpace.result": ("Chunk", "Result"),
     "outpace.rules": ("RULES", "coupled_verify", "rejection_verify"),
     "outpace.sampling": ("SamplingParams",),

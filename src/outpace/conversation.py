@@ -8,7 +8,7 @@ from outpace.generation import Generation
 from outpace.result import Result
 
 if TYPE_CHECKING:
-    from outpace.api import Model
+    from outpace.model import Model
 
 
 class Chat:

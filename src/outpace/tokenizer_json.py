@@ -15,8 +15,9 @@ from outpace import sentencepiece
 from outpace.errors import BadModelFile, ModelNotFound, Unsupported
 from outpace.native.metadata import quoted
 from outpace.native.textfile import one_line, parse_json, read_json, read_text
-from outpace.pre_tokenizers import JSON_PATTERNS, SPELLED
+from outpace.pre_tokenizers import SPELLED
 from outpace.tokenizer import TokenModel, by_library, called, piece_bytes
+from outpace.tokenizer_checks import check_parts, check_patterns
 from outpace.vocabulary import Kind, Vocabulary, end_of_generation
 
 
@@ -29,7 +30,8 @@ def token_model_from_folder(folder: Path) -> TokenModel:
     kind = _section(described, "model").get("type", "BPE")
     steps = _decoder_steps(described)
     _check_kind(kind, steps, folder)
-    _check_patterns(described, folder)
+    check_patterns(described, folder)
+    check_parts(described, folder / "tokenizer.json")
     try:
         tokenizer = Tokenizer.from_str(text)
         tokenizer.no_truncation()
@@ -120,19 +122,6 @@ def _decoder_steps(described: Mapping[str, Any]) -> set[str]:
     decoder = described.get("decoder")
     parts = decoder.get("decoders", [decoder]) if isinstance(decoder, dict) else []
     return {str(part.get("type")) for part in parts if isinstance(part, dict)} if isinstance(parts, list) else set()
-
-
-def _check_patterns(described: Mapping[str, Any], folder: Path) -> None:
-    rest: list[Any] = [described.get("pre_tokenizer"), described.get("normalizer")]
-    while rest:
-        node = rest.pop()
-        if isinstance(node, dict):
-            pattern = node.get("Regex")
-            if pattern is not None and pattern not in JSON_PATTERNS:
-                raise Unsupported(f"{folder}: the tokenizer's pattern {quoted(str(pattern))} is not one that we know")
-            rest += node.values()
-        elif isinstance(node, list):
-            rest += node
 
 
 def _json_vocabulary(tokenizer: Tokenizer, folder: Path, byte_tokens: bool) -> Vocabulary:

@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from outpace.contexts import GUIDED, DrawNoise, ReadableCounts, grow, new_counts
 from outpace.heads.file import read_head
@@ -63,6 +64,13 @@ def test_the_tail_alone_is_looked_at_and_once():
     assert grow([(counts, 1.0)], [1], 4, FREE, 8, guide=guide).tokens[:2] == (2, 1)
     assert grow([(counts, 1.0)], [7], 4, FREE, 8, guide=guide).tokens == (3,)
     assert guide.looks == 2
+
+
+@pytest.mark.parametrize(("temperature", "shown"), [(0.0, "0"), (-1e20, "-1e+20"), (float("nan"), "nan")])
+def test_a_temperature_that_no_law_has_is_refused(native, head, temperature, shown):
+    arguments = (head.layer.open(), features(native, head, 4), list(TEXT[1:4]), [], [1], 1, [0.1], 1, 1.0, None)
+    with refused(ValueError, f"temperature must be above 0, got {shown}"):
+        head.layer.blend(*arguments, temperature)
 
 
 @pytest.mark.parametrize("seed", range(20))

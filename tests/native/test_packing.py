@@ -88,14 +88,14 @@ def test_quantised_files_have_nothing_to_pack(tmp_path: Path) -> None:
         load_native(path, pack="q4")
 
 
-def test_weights_that_no_scale_holds_are_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("weight", "shown"), [(np.inf, "inf"), (-3e38, "-3e+38"), (-np.nan, "nan")])
+def test_weights_that_no_scale_holds_are_an_error(tmp_path: Path, weight: float, shown: str) -> None:
     folder, tensors = tiny_folder(tmp_path / "hf"), tiny_hf_tensors(Tiny())
     name = "model.layers.0.mlp.up_proj.weight"
     values = np.frombuffer(tensors[name][2], np.float32).copy()
-    values[5] = np.inf
+    values[5] = weight
     tensors[name] = (*tensors[name][:2], values.tobytes())
     (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors))
-    with pytest.raises(
-        BadModelFile, match=r"'blk.0.ffn_up.weight' cannot be packed: a weight is inf, which no scale"
-    ):
+    why = f"the tensor 'blk.0.ffn_up.weight' cannot be packed: a weight is {shown}, which no scale can hold"
+    with refused(BadModelFile, f"{folder}: {why}"):
         load_native(folder, pack="q8")

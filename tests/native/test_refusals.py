@@ -214,19 +214,44 @@ class TestEngine:
             self.loading.load_native(tiny_llama)
 
 
+LONGROPE = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [9.0] * 8}
+
+
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("family", "config", "words"),
     [
         (
+            "llama",
             {"rms_norm_eps": 1e-46},
             "the epsilon of the norms must be under 1, and above 0 in 32 bits, got 1e-46",
         ),
-        ({"rope_theta": 0.5}, "rope_theta must be in (1, 1e12), got 0.500000"),
-        ({"rope_theta": 1e20}, "rope_theta must be in (1, 1e12), got 100000000000000000000.000000"),
+        ("llama", {"rope_theta": 0.5}, "rope_theta must be in (1, 1e12), got 0.5"),
+        ("llama", {"rope_theta": 1e20}, "rope_theta must be in (1, 1e12), got 1e+20"),
+        ("gemma3", {"query_pre_attn_scalar": 1e-14}, "attention_scale must be in (0, 1e6), got 1e+07"),
+        (
+            "phi3",
+            {"rope_scaling": LONGROPE | {"attention_factor": 1.5e30}, "original_max_position_embeddings": 100},
+            "a rope's scale must be in (0, 1000), got 1.5e+30",
+        ),
     ],
 )
-def test_a_number_that_no_decoder_has_is_refused(tmp_path, config, words):
+def test_a_number_that_no_decoder_has_is_refused(tmp_path, family, config, words):
     loading = pytest.importorskip("outpace.native.loading")
-    folder = tiny_folder(tmp_path / "hub", **config)
+    folder = tiny_folder(tmp_path / "hub", ARCHITECTURES[family], **config)
     with refused(BadModelFile, f"{folder}: {words}"):
         loading.load_native(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"norm_epsilon": 2.5}, "norm_epsilon must be in (0, 1), got 2.5"),
+        ({"embedding_scale": 1e20}, "embedding_scale must be in (0, 1e6), got 1e+20"),
+    ],
+)
+def test_the_engine_checks_numbers_that_no_file_brings_to_it(tiny_llama, changes, words):
+    loading = pytest.importorskip("outpace.native.loading")
+    file = open_gguf(tiny_llama)
+    file.config = replace(file.config, **changes)
+    with refused(BadModelFile, f"{tiny_llama}: {words}"):
+        loading.load_native(file)
