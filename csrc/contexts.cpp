@@ -195,9 +195,9 @@ class Tree {
     rank();
     if (limits_.noise && candidates_.size() > kContestants) candidates_.resize(kContestants);
     const bool asks = node < 0 && limits_.guide != nullptr;
-    if (asks) ask();
-    if (limits_.noise) contest(static_cast<uint32_t>(path_.size() - start), asks);
-    else if (!asks) doubt();
+    const Chances& rule = (asks ? kGuided : kByCounts)[limits_.noise.has_value()];
+    if (asks) ask(rule);
+    take_chances(rule, static_cast<uint32_t>(path_.size() - start));
     const size_t width = std::min(candidates_.size(), static_cast<size_t>(limits_.width));
     for (size_t i = 0; i < width; ++i) {
       const double prob = candidates_[i].prob;
@@ -231,44 +231,30 @@ class Tree {
   }
 
   // Adds what the guide says of the tail's continuations to what the counts say.
-  void ask() {
+  void ask(const Chances& rule) {
     limits_.guide->look();
+    const double weight = 1.0 / (1.0 + std::exp(rule.fade * match_ - rule.guide));
     for (const int32_t token : limits_.guide->likely()) {
       if (!listed(token)) candidates_.push_back({token, 0.0});
     }
-    for (auto& [token, prob] : candidates_) prob += kGuided * (limits_.guide->prob(token) - prob);
+    for (auto& [token, prob] : candidates_) prob += weight * (limits_.guide->prob(token) - prob);
     sort();
   }
 
-  // Gives what is not listed its due.
-  void doubt() {
-    double listed = 0.0;
-    for (const Candidate& candidate : candidates_) listed += candidate.prob;
-    const double whole = listed + kUnlisted * unlisted(listed) / limits_.odds;
-    for (Candidate& candidate : candidates_) candidate.prob /= whole;
-  }
-
-  // What the tokens that are not listed weigh beside `listed`.
-  double unlisted(double listed) const {
-    double weight = std::cbrt(std::max(1.0 - listed, kLeastUnlisted));
-    for (int i = 0; i < match_; ++i) weight *= kFamiliar;
-    return weight;
-  }
-
-  // Replaces the candidates' probabilities by those of being drawn with the noise of the place after `depth` tokens.
-  void contest(uint32_t depth, bool guided) {
-    const auto& [seed, choice, place] = *limits_.noise;
-    const sampling::NoiseKey key{seed, place + depth, 0, choice << 8};
-    const double by_law = guided ? kGuidedSharpness : kLawPower, by_noise = guided ? kGuidedSharpness : kNoisePower;
+  // Replaces the candidates' probabilities by their chances, `depth` tokens after the tail.
+  void take_chances(const Chances& rule, uint32_t depth) {
+    sampling::NoiseKey key{};
+    if (limits_.noise) key = {limits_.noise->seed, limits_.noise->place + depth, 0, limits_.noise->choice << 8};
     double listed = 0.0, sum = 0.0;
     for (auto& [token, prob] : candidates_) {
+      const double wait = limits_.noise ? sampling::exponential(static_cast<uint32_t>(token), key) : 1.0;
       listed += prob;
-      prob = std::pow(prob, by_law) / std::pow(sampling::exponential(static_cast<uint32_t>(token), key), by_noise);
+      prob = std::pow(prob, rule.law) / std::pow(wait, rule.noise);
       sum += prob;
     }
-    const double others = guided ? kGuidedUnlisted * std::sqrt(std::max(1.0 - listed, 0.02))
-                                 : kUnlistedDrawn * unlisted(listed);
-    sum += others / limits_.odds;
+    const double unlisted = rule.unlisted * std::pow(rule.familiar, match_) *
+                            std::pow(std::max(1.0 - listed, kLeastUnlisted), rule.rest);
+    sum += unlisted / limits_.odds;
     for (Candidate& candidate : candidates_) candidate.prob /= sum;
     sort();
   }

@@ -18,12 +18,15 @@ constexpr int kMaxContextDepth = 32;
 constexpr size_t kMostGrown = 256;  // nodes of a tree
 constexpr int32_t kNoToken = -1;
 constexpr size_t kContestants = 12;  // candidates of a place whose noise is looked at
-// Weight of what is not listed, where tokens are the likeliest ones and where noise decides, and what is left of it for
-// each token of a match.
-constexpr double kUnlisted = 1.2, kUnlistedDrawn = 7.0, kFamiliar = 0.77, kLeastUnlisted = 0.001;
-constexpr double kLawPower = 0.8, kNoisePower = 0.55;  // of a contest
-constexpr double kGuidedSharpness = 0.75, kGuidedUnlisted = 2.5;
-constexpr double kGuided = 0.5;  // weight of what a guide says
+constexpr double kLeastUnlisted = 0.001;
+
+// How what is known of a place becomes chances; contexts.py has what the numbers mean and where they are from.
+struct Chances {
+  double law, noise, unlisted, familiar, rest, guide = 0.0, fade = 0.0;
+};
+// Where tokens are the likeliest ones, and where known noise decides.
+constexpr Chances kByCounts[] = {{1.0, 0.0, 1.2, 0.77, 0.35}, {0.8, 0.55, 7.0, 0.77, 0.39}};
+constexpr Chances kGuided[] = {{1.45, 0.0, 0.19, 0.85, 0.93, 1.07, 0.235}, {1.1, 0.88, 2.0, 0.87, 1.36, 2.4, 0.5}};
 
 struct Context {
   uint64_t key = 0;

@@ -8,14 +8,14 @@ from random import Random
 import pytest
 
 from outpace.contexts import (
+    BY_COUNTS,
     LARGEST,
     SLOTS,
-    UNLISTED,
+    Chances,
     Context,
     DrawNoise,
     ReadableCounts,
-    contested,
-    doubted,
+    chances,
     grow,
     likely,
 )
@@ -112,19 +112,27 @@ def test_noise_says_which_of_equals_will_be_drawn():
     for place in range(200):
         noise = DrawNoise(7, 0, place)
         drawn = max(law, key=lambda token: math.log(law[token]) + gumbel(7, 0, noise.place, [token])[0])
-        ranked = contested([*law.items()], 8, 1.0, noise)
+        ranked = chances([*law.items()], 8, 1.0, BY_COUNTS[1], noise)
         right += ranked[0][0] == drawn
         assert sum(prob for _, prob in ranked) < 1
     assert right == 200
 
 
+def test_a_law_that_is_believed_stays_as_it_is():
+    exact = Chances(1.0, 0.0, 0.0, 1.0, 1.0)
+    assert chances([(3, 0.6), (4, 0.4)], 0, 1.0, exact) == [(3, 0.6), (4, 0.4)]
+
+
 def test_what_is_not_listed_has_its_due_the_less_the_longer_the_match():
-    ranked = [(3, 0.6), (4, 0.2)]
-    by_match = [sum(prob for _, prob in doubted(ranked, match, 1.0)) for match in range(9)]
+    ranked, rule = [(3, 0.6), (4, 0.2)], BY_COUNTS[0]
+
+    def listed(match, odds=1.0):
+        return sum(chance for _, chance in chances(ranked, match, odds, rule))
+
+    by_match = [listed(match) for match in range(9)]
     assert by_match == sorted(by_match)
-    assert by_match[0] == pytest.approx(0.8 / (0.8 + UNLISTED * 0.2 ** (1 / 3)))
-    assert [token for token, _ in doubted(ranked, 0, 1.0)] == [3, 4]
-    better = sum(prob for _, prob in doubted(ranked, 2, 3.0))
+    assert by_match[0] == pytest.approx(0.8 / (0.8 + rule.unlisted * 0.2**rule.rest))
+    better = listed(2, odds=3.0)
     assert better / (1 - better) == pytest.approx(3 * by_match[2] / (1 - by_match[2]))
 
 

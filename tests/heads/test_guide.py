@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from random import Random
 
 import numpy as np
 import pytest
 from refusals import refused
 
-from outpace.contexts import GUIDED, DrawNoise, ReadableCounts, grow, new_counts
+from outpace.contexts import GUIDED, DrawNoise, ReadableCounts, chances, grow, new_counts
 from outpace.heads.file import read_head
 from outpace.heads.guide import ReadableGuide
 from outpace.heads.loading import load_head
@@ -56,11 +58,14 @@ def test_the_law_is_the_mean_of_what_counts_and_guide_say():
     counts = counted([1, 2] * 2 + [1, 3] * 2)
     grown = grow([(counts, 0.0)], [1], 1, FREE, 8, guide=Told({3: 0.6, 9: 0.4}))
     said = dict(zip(grown.tokens, grown.probs, strict=True))
-    assert said == pytest.approx({3: (1 - GUIDED) * 0.5 + GUIDED * 0.6, 2: (1 - GUIDED) * 0.5, 9: GUIDED * 0.4})
+    rule = GUIDED[0]
+    weight = 1 / (1 + math.exp(rule.fade - rule.guide))  # after a match of one token
+    law = {3: (1 - weight) * 0.5 + weight * 0.6, 2: (1 - weight) * 0.5, 9: weight * 0.4}
+    assert said == pytest.approx(dict(chances([*law.items()], 1, 1.0, rule)))
 
 
 def test_the_tail_alone_is_looked_at_and_once():
-    guide, counts = Told({3: 0.9}), counted([1, 2] * 50)
+    guide, counts = Told({3: 0.4}), counted([1, 2] * 50)
     assert grow([(counts, 1.0)], [1], 4, FREE, 8, guide=guide).tokens[:2] == (2, 1)
     assert grow([(counts, 1.0)], [7], 4, FREE, 8, guide=guide).tokens == (3,)
     assert guide.looks == 2
