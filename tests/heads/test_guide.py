@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-
 from random import Random
 
 import numpy as np
