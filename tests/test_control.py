@@ -122,6 +122,24 @@ def test_one_slow_pass_does_not_end_a_request_s_drafts(slow):
     assert drafted > 2
 
 
+def test_what_is_read_with_a_first_draft_says_nothing_of_later_ones():
+    """A head reads the prompt's end with its first draft, in the time of three plain passes."""
+
+    class ReadsFirst(Machine):
+        first = True
+
+        def seconds(self, drafted):
+            timing = super().seconds(drafted)
+            if drafted and self.first:
+                self.first = False
+                return Timing(3.0, timing.score, 0.0, timing.rows)
+            return timing
+
+    chance = Random(0)
+    _, drafted = simulate(free(), ReadsFirst(0.05), lambda i: chance.random() < 0.6, 60)
+    assert drafted > 2
+
+
 def text_speed(text, row):
     """Returns the speed against plain of n-gram drafts under measured control, on a given text."""
     controller, session, machine = free(), NGramSession(text[:50], 1), Machine(row, noise=0.05)

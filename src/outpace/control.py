@@ -225,12 +225,13 @@ class MeasuredController:
         # A model's first draft also pays for its prefill, which says nothing of later ones.
         if self._asked and self._rounds and self._scores and not self._self_limiting:
             self._draft.observe(drafted, seconds.draft / self._scores.pass_seconds)
+        cost = self._cost(len(step.draft), rows, seconds.draft)
         if drafted:
             self._measured = max(self._measured, drafted)
             self._count(drafted, accepted, bool(step.finish))
         else:
             self._idle += 1
-        self._enter(len(step.tokens), self._cost(len(step.draft), rows, seconds.draft), drafted)
+        self._enter(len(step.tokens), cost, drafted)
 
     def _enter(self, tokens: int, cost: float, drafted: int) -> None:
         """Enters a round in the books."""

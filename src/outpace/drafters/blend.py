@@ -84,7 +84,10 @@ class BlendSession(SuffixSession):
         grown = super()._grow(layers, budget, odds, noise)
         miss = 1.0 - sum(prob for parent, prob in zip(grown.parents, grown.probs, strict=True) if parent < 0)
         asks = self.asks or not budget.tokens_per_second
-        if not asks or len(self._features.committed) < 2 or not self._looks.pays(miss, budget):
+        if not asks or len(self._features.committed) < 2:
+            return grown
+        # What the head has to read at first is read with the first draft, by which nobody judges the later ones.
+        if self._native.length and not self._looks.pays(miss, budget):
             return grown
         first = self._begin()
         counts: Any = layers  # of the native kind where heads run
