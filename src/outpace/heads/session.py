@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from outpace.errors import UsageError
+from outpace.targets.kept import KeptRows
 from outpace.types import Array, Context, Law, LawMaker, Prompt, Scores, Step
 
 
@@ -16,13 +17,14 @@ class FeatureSession:
             raise UsageError("a head needs the target's hidden states: open the target with the drafter's taps")
         self.laws = laws
         self.committed = list(prompt.ids)
-        self._hidden: list[Array] = [context.hidden]
+        self._empty = context.hidden[:0]
+        self._hidden = KeptRows([context.hidden])
         self._tokens: list[int] = list(prompt.ids[1:])
 
     def pending(self) -> tuple[Array, list[int]]:
         """Returns what was committed since the last call: hidden states [n, taps, H], and the token after each."""
-        hidden = self._joined()
-        tokens, self._hidden, self._tokens = self._tokens, [hidden[:0]], []
+        hidden = self._hidden.joined()
+        tokens, self._hidden, self._tokens = self._tokens, KeptRows([self._empty]), []
         return np.ascontiguousarray(hidden, np.float32), tokens
 
     @property
@@ -32,16 +34,12 @@ class FeatureSession:
 
     def keep(self, count: int) -> None:
         """Forgets all of them but the last `count`."""
-        self._hidden, self._tokens = [self._joined()[-count:].copy()], self._tokens[-count:]
-
-    def _joined(self) -> Array:
-        return self._hidden[0] if len(self._hidden) == 1 else np.concatenate(self._hidden)
+        self._hidden, self._tokens = KeptRows([self._hidden.joined()[-count:].copy()]), self._tokens[-count:]
 
     def observe(self, step: Step, scores: Scores) -> None:
         if scores.hidden is None:
             raise UsageError("a head needs the target's hidden states with every round's scores")
-        path = step.verdict.path[: len(step.tokens) - 1]
-        self._hidden.append(scores.hidden[[0, *(node + 1 for node in path)]])
+        self._hidden.add(scores.hidden, step.verdict.path[: len(step.tokens) - 1])
         self._tokens += step.tokens
         self.committed += step.tokens
 
@@ -61,4 +59,4 @@ class FeatureSession:
 
     def close(self) -> None:
         """Forgets the hidden states."""
-        self._hidden = self._hidden[:1]
+        self._hidden = KeptRows([self._empty])

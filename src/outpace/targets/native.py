@@ -15,6 +15,7 @@ from outpace import _native
 from outpace.errors import ContextOverflow, UsageError
 from outpace.native.weights import ModelConfig
 from outpace.targets.cache import Hidden, Prefix, PrefixStore
+from outpace.targets.kept import KeptRows
 from outpace.types import Context, Draft, Prompt, Scores, TargetSession, Verdict
 
 Opened = TypeVar("Opened")
@@ -35,7 +36,7 @@ class NativeSession:
         self._native = native
         self._last = last
         self.taps = taps
-        self._hidden = hidden  # of the cached tokens, in pieces
+        self._hidden = KeptRows(hidden)  # of the cached tokens
         self._scored: Hidden | None = None  # of the rows that wait for commit
 
     @property
@@ -50,7 +51,7 @@ class NativeSession:
         except ValueError as error:
             raise UsageError(str(error)) from None
         if self._scored is not None:
-            self._hidden.append(self._scored[[0, *(node + 1 for node in verdict.path)]])
+            self._hidden.add(self._scored, verdict.path)
             self._scored = None
         self._last = verdict.next_token
         self._target._trim()
@@ -63,7 +64,7 @@ class NativeSession:
             raise UsageError(str(error)) from None
         self._scored = None
         if self._hidden:
-            self._hidden = [np.concatenate(self._hidden)[:length]]
+            self._hidden = KeptRows([self._hidden.joined()[:length]])
         self._last = last
 
     def share(self) -> None:
@@ -289,9 +290,9 @@ class NativeTarget:
     def _no_hidden(self, taps: tuple[int, ...]) -> Hidden | None:
         return np.empty((0, len(taps), self.config.hidden_size), np.float32) if taps else None
 
-    def _keep(self, native: _native.Session, taps: tuple[int, ...], hidden: list[Hidden]) -> None:
+    def _keep(self, native: _native.Session, taps: tuple[int, ...], hidden: KeptRows) -> None:
         length = native.length
-        joined = np.concatenate(hidden) if hidden and length else None
+        joined = hidden.joined() if hidden and length else None
         tokens = np.array(native.tokens, np.int32)
         with self._storing:
             self._prefixes.add(Prefix(tokens, native.fork(length), taps if joined is not None else (), joined))

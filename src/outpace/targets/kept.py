@@ -1,0 +1,46 @@
+"""Hidden states of committed tokens, in the pieces in which passes returned them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Hidden: TypeAlias = NDArray[Any]
+"""[tokens, taps, hidden_size]"""
+
+WAITING = 16
+"""Passes whose rows wait until they are picked out together: what that takes leaves the caches with every pass, and
+drafts that are seldom asked for should not pay for it in each round."""
+
+
+class KeptRows:
+    """Rows of committed tokens [n, taps, H], oldest first."""
+
+    __slots__ = ("_pieces", "_waiting")
+
+    def __init__(self, pieces: Sequence[Hidden] = ()) -> None:
+        self._pieces = list(pieces)
+        self._waiting: list[tuple[Hidden, tuple[int, ...]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces or self._waiting)
+
+    def add(self, scored: Hidden, path: tuple[int, ...]) -> None:
+        """Keeps a pass's rows of the last committed token (row 0) and of an accepted path (node i is row i + 1)."""
+        self._waiting.append((scored, path))
+        if len(self._waiting) >= WAITING:
+            self._pick()
+
+    def joined(self) -> Hidden:
+        """Returns all rows, which are one piece from now on. There must be one."""
+        self._pick()
+        if len(self._pieces) > 1:
+            self._pieces = [np.concatenate(self._pieces)]
+        return self._pieces[0]
+
+    def _pick(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._pieces += [scored[[0, *(node + 1 for node in path)]] for scored, path in waiting]
