@@ -97,14 +97,14 @@ void ForwardPass::begin(int rows) {
 }
 
 void ForwardPass::run(const std::vector<Session*>& sessions, int first, int rows, const std::vector<int>& taps,
-                      bool wants_logits, const float* inputs, const Outputs& outputs) {
+                      bool wants_logits, const float* inputs, const Outputs& outputs, Stretches soon) {
   begin(rows);
   inputs_ = inputs == nullptr ? nullptr : inputs + size_t(first) * config_.hidden_size;
   taps_ = &taps;
   hidden_ = taps.empty() ? nullptr : outputs.hidden.get() + size_t(first) * taps.size() * config_.hidden_size;
   logits_ = wants_logits ? outputs.logits.get() + size_t(first) * model_.output_size() : nullptr;
   plan(sessions, first);
-  pool_.run([this](int thread, int) { layers(thread); });
+  pool_.run([this](int thread, int) { layers(thread); }, std::move(soon));
 }
 
 void ForwardPass::run_head(const float* hidden, int rows, float* logits) {

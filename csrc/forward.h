@@ -18,9 +18,9 @@ class ForwardPass {
   static constexpr int kRows = 128;     // of a block: a longer pass goes block by block
   static constexpr int kTaskRows = 32;  // of one call of the attention kernel
 
-  // Rows [first, first + rows) of all the staged ones.
+  // Rows [first, first + rows) of all the staged ones. soon: see ThreadPool::run.
   void run(const std::vector<Session*>& sessions, int first, int rows, const std::vector<int>& taps,
-           bool wants_logits, const float* inputs, const Outputs& outputs);
+           bool wants_logits, const float* inputs, const Outputs& outputs, Stretches soon);
   void run_head(const float* hidden, int rows, float* logits);
   size_t bytes() const;
 

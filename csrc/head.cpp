@@ -74,12 +74,24 @@ std::vector<TreeNode> best_of(const std::vector<TreeNode>& found, const std::vec
   return out;
 }
 
+// What a first level reads.
+Stretches stretches_of(const Model& layer, const HeadWeights& weights) {
+  std::vector<Stretch> all;
+  for (const SharedMatrix& w : {weights.fuse, weights.embed}) {
+    if (w != nullptr) all.push_back({w->data.get(), w->bytes()});
+  }
+  const std::vector<Stretch> of_layer = layer.pass_stretches();
+  all.insert(all.end(), of_layer.begin(), of_layer.end());
+  return std::make_shared<const std::vector<Stretch>>(std::move(all));
+}
+
 }  // namespace
 
 DraftHead::DraftHead(std::shared_ptr<Model> layer, std::shared_ptr<Model> target, HeadWeights weights)
     : layer_(std::move(layer)),
       target_(std::move(target)),
       weights_(std::move(weights)),
+      weights_soon_(stretches_of(*layer_, weights_)),
       hidden_(layer_->config().hidden_size),
       taps_(int(weights_.tap_norms.size()) / hidden_),
       pool_(shared_thread_pool(layer_->threads())),
@@ -208,6 +220,7 @@ Floats DraftHead::begin(HeadSession& session, const float* hidden, const std::ve
     const std::lock_guard cache_lock(session.cache->cache()->busy);
     session.cache->commit(path);
   }
+  target_->expect_after_taps(weights_soon_);  // who has drafted now will most likely do so again
   session.first_output = rows - 1;
   session.parents.clear();
   const Floats& logits = session.outputs.logits;

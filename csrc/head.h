@@ -84,6 +84,7 @@ class DraftHead {
 
   const std::shared_ptr<Model> layer_, target_;
   const HeadWeights weights_;
+  const Stretches weights_soon_;
   std::vector<int32_t> places_;  // of the target's tokens in the draft vocabulary
   const int hidden_, taps_;
   const std::shared_ptr<ThreadPool> pool_;

@@ -159,6 +159,17 @@ size_t Model::pass_bytes() const {
   return total;
 }
 
+std::vector<Stretch> Model::pass_stretches() const {
+  std::vector<Stretch> all;
+  for (const LayerWeights& layer : weights_.layers) {
+    for (const SharedMatrix& w : {layer.q, layer.k, layer.v, layer.out, layer.gate, layer.up, layer.down}) {
+      all.push_back({w->data.get(), w->bytes()});
+    }
+  }
+  all.push_back({weights_.output->data.get(), weights_.output->bytes()});
+  return all;
+}
+
 size_t Model::weight_bytes() const {
   size_t total = weights_.output->bytes() + weights_.output_norm.size() * sizeof(float);
   for (const LayerWeights& layer : weights_.layers) total += layer_bytes(layer, config_.experts, config_.experts);
@@ -216,9 +227,16 @@ Outputs Model::forward(const std::vector<Session*>& sessions, const std::vector<
   if (!taps.empty()) outputs.hidden = buffers_->take(size_t(outputs.rows) * taps.size() * config_.hidden_size);
   for (int first = 0; first < outputs.rows; first += ForwardPass::kRows) {
     const int rows = std::min(ForwardPass::kRows, outputs.rows - first);
-    pass_->run(sessions, first, rows, taps, wants_logits, inputs, outputs);
+    const bool asked = wants_logits && !taps.empty() && first + rows == outputs.rows;
+    Stretches soon = asked ? std::exchange(soon_after_taps_, nullptr) : nullptr;
+    pass_->run(sessions, first, rows, taps, wants_logits, inputs, outputs, std::move(soon));
   }
   return outputs;
+}
+
+void Model::expect_after_taps(Stretches soon) {
+  const std::lock_guard lock(cache_->busy);
+  soon_after_taps_ = std::move(soon);
 }
 
 Outputs Model::score(std::vector<Work> work, const std::vector<int>& taps, const float* inputs) {

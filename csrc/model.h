@@ -94,6 +94,7 @@ class Model {
   const Kernels& kernels() const { return kernels_; }
   int threads() const { return pool_->threads(); }
   size_t pass_bytes() const;     // weights that one pass reads
+  std::vector<Stretch> pass_stretches() const;  // where its matrices lie, in their order
   size_t weight_bytes() const;   // weights held
   size_t scratch_bytes() const;  // working memory, without logits
   int output_size() const { return weights_.output->rows; }  // logits of a row; fewer than tokens in a trimmed draft
@@ -108,6 +109,9 @@ class Model {
   // Caches `tokens` after what `session` holds; no logits.
   Outputs prefill(const std::shared_ptr<Session>& session, std::vector<int32_t> tokens, const std::vector<int>& taps,
                   const float* inputs = nullptr);
+
+  // What will be read soon after the next pass with taps: threads that are idle then bring it into the caches.
+  void expect_after_taps(Stretches soon);
 
   Floats embed(const std::vector<int32_t>& tokens);        // [tokens][hidden_size]
   Floats output_rows(const std::vector<int32_t>& tokens);  // [tokens][hidden_size], of the output matrix
@@ -139,6 +143,7 @@ class Model {
   const std::vector<RotaryTable> rotary_;
   std::vector<std::vector<float>> rope_rows_;  // [position / kPagePositions][rope][position][cos, sin][head_dim / 2]
   std::unique_ptr<ForwardPass> pass_;
+  Stretches soon_after_taps_;
 };
 
 }  // namespace outpace

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cfenv>
 #include <chrono>
 #include <cstdint>
@@ -129,13 +130,14 @@ void count_forks() {
 struct ThreadPool::Crew {
   explicit Crew(int threads);
   ~Crew();
-  void run(Call call, void* job);
+  void run(Call call, void* job, Stretches soon);
   void arrive(int thread);
   void wait(int thread);
 
  private:
   void work(int thread);
   void call_job(int thread);
+  void fetch(const std::vector<Stretch>& soon, int thread, uint32_t seen);
   void dismiss();
 
   // How often a thread has arrived at barriers of this run. Each has a cache line of its own to which nobody else
@@ -154,6 +156,7 @@ struct ThreadPool::Crew {
   std::mutex one_run_at_a_time_;
   Call call_ = nullptr;
   void* job_ = nullptr;
+  Stretches soon_;
   bool leaving_ = false;
   std::mutex first_error_;
   std::exception_ptr error_;
@@ -187,7 +190,26 @@ void ThreadPool::Crew::work(int thread) {
         started_, kYieldsBetweenRuns, [seen](uint32_t runs) { return runs != seen; },
         [this](uint32_t runs) { started_.wait(runs, std::memory_order_acquire); });
     if (leaving_) return;
+    const Stretches soon = soon_;  // before this thread has left the job: then it may be another run's
     call_job(thread);
+    if (soon) fetch(*soon, thread, seen);
+  }
+}
+
+// This thread's share, until the next run begins.
+void ThreadPool::Crew::fetch(const std::vector<Stretch>& soon, int thread, uint32_t seen) {
+  constexpr size_t kPiece = 4096, kLine = 64;
+  const int others = threads_ - 1;
+  int piece = 0;
+  for (const Stretch& stretch : soon) {
+    for (size_t at = 0; at < stretch.bytes; at += kPiece) {
+      if (piece++ % others != thread - 1) continue;
+      if (started_.load(std::memory_order_relaxed) != seen) return;
+      const char* const from = static_cast<const char*>(stretch.begin) + at;
+      for (size_t line = 0; line < std::min(kPiece, stretch.bytes - at); line += kLine) {
+        __builtin_prefetch(from + line, 0, 2);
+      }
+    }
   }
 }
 
@@ -207,10 +229,11 @@ void ThreadPool::Crew::call_job(int thread) {
   arrivals_[thread].count.store(end, std::memory_order_release);
 }
 
-void ThreadPool::Crew::run(Call call, void* job) {
+void ThreadPool::Crew::run(Call call, void* job, Stretches soon) {
   const std::lock_guard lock(one_run_at_a_time_);
   call_ = call;
   job_ = job;
+  soon_ = std::move(soon);
   for (Arrivals& arrivals : arrivals_) arrivals.count.store(0, std::memory_order_relaxed);
   started_.fetch_add(1);
   started_.notify_all();
@@ -256,9 +279,9 @@ ThreadPool::Crew* ThreadPool::crew_of_this_process() {
   return crew;
 }
 
-void ThreadPool::run_erased(Call call, void* job) {
+void ThreadPool::run_erased(Call call, void* job, Stretches soon) {
   if (inside_a_job) throw std::logic_error("ThreadPool::run must not be called from inside a job");
-  crew_of_this_process()->run(call, job);
+  crew_of_this_process()->run(call, job, std::move(soon));
 }
 
 void ThreadPool::arrive(int thread) { crew_.load(std::memory_order_relaxed)->arrive(thread); }

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <memory>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace outpace {
 
@@ -36,6 +38,13 @@ class alignas(64) SharedRange {
   int count_ = 0;
 };
 
+// Memory that is read soon.
+struct Stretch {
+  const void* begin;
+  size_t bytes;
+};
+using Stretches = std::shared_ptr<const std::vector<Stretch>>;
+
 class ThreadPool {
  public:
   // The caller of run() counts as one of `threads`. Throws std::invalid_argument unless 1 <= threads <= 1024,
@@ -50,11 +59,13 @@ class ThreadPool {
   // Calls job(thread, threads) on every thread at once, the caller being thread 0, and returns when all have returned.
   // The first exception of a job is thrown here, after the others have left the job, at a barrier if need be. Calls
   // from several threads wait for one another; a call from inside a job throws std::logic_error. Allocates nothing.
+  // soon: what the others bring into the caches once all have returned, until the next run begins, while the caller does
+  // something else.
   template <class Job>
-  void run(Job&& job) {
+  void run(Job&& job, Stretches soon = nullptr) {
     using Body = std::remove_reference_t<Job>;
     run_erased([](void* body, int thread, int threads) { (*static_cast<Body*>(body))(thread, threads); },
-               const_cast<void*>(static_cast<const void*>(std::addressof(job))));
+               const_cast<void*>(static_cast<const void*>(std::addressof(job))), std::move(soon));
   }
 
   // For use inside a job, by all its threads, each with its own number: returns when every one of them has arrived or
@@ -71,7 +82,7 @@ class ThreadPool {
  private:
   struct Crew;
   using Call = void (*)(void* job, int thread, int threads);
-  void run_erased(Call call, void* job);
+  void run_erased(Call call, void* job, Stretches soon);
   Crew* crew_of_this_process();
 
   const int threads_;

@@ -88,6 +88,22 @@ TEST(threads_wake_up_after_a_pause) {
   CHECK_EQUAL(calls.load(), 9);
 }
 
+TEST(threads_that_fetch_what_is_read_soon_are_there_for_the_next_run) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 300; ++round) {
+    auto bytes = std::make_unique<char[]>(1 << 20);
+    auto soon = std::make_shared<const std::vector<Stretch>>(1 + round % 2, Stretch{bytes.get(), 1 << 20});
+    std::atomic<int> calls{0};
+    pool.run([&](int, int) { ++calls; }, std::move(soon));
+    bytes.reset();  // a hint holds nobody to anything
+    pool.run([&](int thread, int) {
+      pool.barrier(thread);
+      ++calls;
+    });
+    CHECK_EQUAL(calls.load(), 6);
+  }
+}
+
 TEST(threads_static_shares_cover_the_range_evenly) {
   for (const int count : {0, 1, 5, 64, 1000003}) {
     for (const int threads : {1, 2, 3, 7}) {

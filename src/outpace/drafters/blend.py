@@ -38,7 +38,7 @@ LEAST_MISS = 0.1
 LATE = 9
 """Looks whose median time is believed."""
 
-TOLL = 1.5
+TOLL = 2.0
 """What a look costs by the time that it takes: the target's next pass finds less of what it needs in the caches."""
 
 
