@@ -148,7 +148,7 @@ def plan(
     endings = options.endings(eos_ids | target.eos_ids)
     adjustments = problems.attempt(lambda: _adjustments(options, endings, target.vocab_size))
     rule: Rule | None = problems.attempt(lambda: RULES.get(options.rule)())
-    name, reason = _choice(options, draft)
+    name, reason = _choice(options, target, draft, rule)
     drafter: Drafter | None = problems.attempt(lambda: DRAFTERS.get(name)(target, draft))
     if stores is not None and isinstance(drafter, Remembering):
         drafter = drafter.remembering(stores.all)
@@ -223,8 +223,12 @@ def _grammar(
     return compile_grammar(options.grammar)
 
 
-def _choice(options: Options, draft: Target | None) -> tuple[str, str]:
-    """Returns the drafter's name and why it is that one."""
+def _choice(options: Options, target: Target, draft: Target | None, rule: Rule | None) -> tuple[str, str]:
+    """Returns the drafter's name and why it is that one.
+
+    A head is looked at where noise is known to it that the tokens will be drawn with: there it knows much more than
+    counts do. Of likeliest tokens, counts know so many that a look costs what it gains.
+    """
     if options.drafter != AUTO:
         return options.drafter, "as asked"
     if options.prediction is not None:
@@ -233,7 +237,20 @@ def _choice(options: Options, draft: Target | None) -> tuple[str, str]:
     if draft is not None:
         name = getattr(draft, "drafter", "mixture")
         return name, f"suffixes, and drafts by {draft.name}" if name == "mixture" else f"drafts by {draft.name}"
+    if options.temperature > 0 and rule is not None and rule.shares_noise and _has_head(target):
+        return "blend", "automatic, suffixes and the target's head"
     return "suffix", "automatic, no draft model given"
+
+
+def _has_head(target: Target) -> bool:
+    """Returns whether `blend` finds a head for the target, which is remembered with it."""
+    if target.engine != "native":
+        return False
+    try:
+        DRAFTERS.get("blend")(target, None)
+    except OutpaceError:
+        return False
+    return True
 
 
 def _controller(
