@@ -32,11 +32,9 @@ MADE_DRAFT = "qwen2.5-coder-0.5b-draft.gguf"
 """What `outpace draft make` writes of the 0.5B for the 1.5B, in a folder of OUTPACE_MODELS."""
 
 
-def default(
-    name: str, draft: str | None, temperature: float, bounds: Sequence[float], drafter: str = ""
-) -> Iterator[Outcome]:
-    """The default drafter or the one named: over all, by task (its lower bound), on code. bounds: of those three."""
-    report = measured(name, draft, temperature, drafter or ("suffix" if draft is None else "mixture"))
+def default(name: str, draft: str | None, temperature: float, bounds: Sequence[float]) -> Iterator[Outcome]:
+    """The default drafter: over all, by task (its lower bound), on code. bounds: of those three."""
+    report = measured(name, draft, temperature, "auto")
     everything, each, code = bounds
     for row in report.rows:
         interval = f"{row.low:.2f} to {row.high:.2f}"
@@ -247,16 +245,6 @@ LINES: list[Line] = [
     ("proposals", "suffix proposals are flat in the history, memory a token is bounded", proposals),
     ("embedded", "embedded model, greedy, default", lambda: default(EMBEDDED, None, 0.0, (1.8, 0.97, 1.8))),
     ("embedded-sampled", "embedded model, temperature 1", lambda: default(EMBEDDED, None, 1.0, (1.3, 0.96, 0))),
-    (
-        "head",
-        "embedded model, greedy, suffixes and the shipped head",
-        lambda: default(EMBEDDED, None, 0.0, (1.8, 0.97, 1.8), "blend"),
-    ),
-    (
-        "head-sampled",
-        "embedded model, temperature 1, suffixes and the shipped head",
-        lambda: default(EMBEDDED, None, 1.0, (1.3, 0.96, 0), "blend"),
-    ),
     ("pair", "1.5B, greedy, cut-down draft", lambda: default(TARGET, made_draft(), 0.0, (1.6, 0.97, 2.0))),
     ("pair-sampled", "1.5B, temperature 1", lambda: default(TARGET, made_draft(), 1.0, (1.3, 0.96, 0))),
     ("always-wrong", "a drafter that is always wrong", always_wrong),

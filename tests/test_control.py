@@ -85,6 +85,13 @@ def test_a_self_draft_of_equal_cost_is_not_used():
     assert [controller.budget(1).depth for _ in range(3)] == [0, 0, 0]
 
 
+def test_probes_that_are_right_and_do_not_pay_become_rare():
+    """128 rounds of a request: three probes, where one whose guesses were right once came every sixteen rounds."""
+    controller, asked = costly(), []
+    simulate(controller, Machine(0.05, token=1.0), lambda i: True, 128, lambda i, b: asked.append(b.depth) or b.depth)
+    assert sum(depth > 0 for depth in asked[8:]) <= 3
+
+
 @pytest.mark.parametrize("alpha", [0.5, 0.7, 0.9])
 @pytest.mark.parametrize(("row", "token"), [(0.03, 0.05), (0.1, 0.15), (0.03, 0.3)])
 def test_a_draft_models_length_comes_near_the_best(alpha, row, token):

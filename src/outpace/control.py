@@ -228,7 +228,7 @@ class MeasuredController:
         cost = self._cost(len(step.draft), rows, seconds.draft)
         if drafted:
             self._measured = max(self._measured, drafted)
-            self._count(drafted, accepted, bool(step.finish))
+            self._count(drafted, accepted, bool(step.finish), paid=len(step.tokens) > cost)
         else:
             self._idle += 1
         self._enter(len(step.tokens), cost, drafted)
@@ -257,12 +257,12 @@ class MeasuredController:
             cost += min(drafting / scores.plain_seconds, SAVINGS)  # a prefill is no verdict on drafts
         return cost
 
-    def _count(self, drafted: int, accepted: int, cut: bool) -> None:
+    def _count(self, drafted: int, accepted: int, cut: bool, *, paid: bool) -> None:
         self._rounds += 1
         self._drafted += drafted
         self._accepted += accepted
         self._idle = 0
-        if accepted or not self._probing:
+        if paid or not self._probing:
             self._gap = FIRST_GAP
         if not cut and not self._self_limiting:
             self._acceptance.observe(drafted, accepted)
