@@ -92,7 +92,7 @@ def always_wrong() -> Iterator[Outcome]:
     ratios = []
     for prompt in read_prompts(FILES[:1], 2):
         times = {}
-        for wrong in (False, True, False, True):
+        for wrong in (False, True) * REPEATS:
             stream = model.stream(prompt.text, max_tokens=128, drafter="none")
             if wrong:
                 drafter = AlwaysWrong(model.target.vocab_size)
