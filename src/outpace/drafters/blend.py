@@ -35,8 +35,8 @@ much late looks outweigh early ones."""
 LEAST_MISS = 0.1
 """The head is not asked where the counts miss the next token less often than this, whatever a look costs."""
 
-LATE = 9
-"""Looks whose median time is believed."""
+LATE, EXPECTED = 9, 200e-6
+"""Looks whose median time is believed, and what one is taken to take, in seconds, before any was timed."""
 
 TOLL = 2.0
 """What a look costs by the time that it takes: the target's next pass finds less of what it needs in the caches."""
@@ -53,9 +53,10 @@ class Looks:
         """Returns whether to look where counts miss the next token with this probability."""
         if miss < LEAST_MISS:
             return False
-        if not self._seconds or not budget.tokens_per_second:  # a fixed length may depend on the text alone
+        if not budget.tokens_per_second:  # a fixed length may depend on the text alone
             return True
-        price = TOLL * median_low(self._seconds) * budget.tokens_per_second
+        seconds = median_low(self._seconds) if self._seconds else EXPECTED
+        price = TOLL * seconds * budget.tokens_per_second
         return miss * self._gained / self._missed >= price
 
     def observe(self, miss: float, gained: float, seconds: float) -> None:
@@ -86,8 +87,9 @@ class BlendSession(SuffixSession):
         asks = self.asks or not budget.tokens_per_second
         if not asks or len(self._features.committed) < 2:
             return grown
-        # What the head has to read at first is read with the first draft, by which nobody judges the later ones.
-        if self._native.length and not self._looks.pays(miss, budget):
+        # What the head has to read at first is read with the first draft, by which nobody judges the later ones,
+        # unless looks will not pay: in company a second is worth too much.
+        if not self._looks.pays(miss if self._native.length else 1.0, budget):
             return grown
         first = self._begin()
         counts: Any = layers  # of the native kind where heads run

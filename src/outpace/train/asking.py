@@ -83,7 +83,6 @@ def write_prompts(target: Target, text: Text, out: Path, asking: Asking, show: C
     JSON lines: the `prompt`, and the `number` of the attempt. Turns that do not end, say next to nothing or were
     written before are dropped. Raises UsageError where a whole file's worth of attempts in a row was.
     """
-    asking.check()
     opening = user_opening(text)
     kept, number = _written(out)
     running: list[_Turn] = []
@@ -118,7 +117,7 @@ def _written(out: Path) -> tuple[set[str], int]:
     if not out.exists():
         return set(), 0
     prompts, last = set(), -1
-    for number, line in enumerate(out.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(out.read_bytes().splitlines(), 1):
         try:
             record = json.loads(line)
             prompts.add(str(record["prompt"]))
