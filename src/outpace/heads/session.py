@@ -17,14 +17,14 @@ class FeatureSession:
             raise UsageError("a head needs the target's hidden states: open the target with the drafter's taps")
         self.laws = laws
         self.committed = list(prompt.ids)
-        self._empty = context.hidden[:0]
+        self._empty = np.empty((0, *context.hidden.shape[1:]), np.float32)
         self._hidden = KeptRows([context.hidden])
         self._tokens: list[int] = list(prompt.ids[1:])
 
     def pending(self) -> tuple[Array, list[int]]:
         """Returns what was committed since the last call: hidden states [n, taps, H], and the token after each."""
-        hidden = self._hidden.joined()
-        tokens, self._hidden, self._tokens = self._tokens, KeptRows([self._empty]), []
+        hidden = self._hidden.joined() if self._hidden else self._empty
+        tokens, self._hidden, self._tokens = self._tokens, KeptRows(), []
         return np.ascontiguousarray(hidden, np.float32), tokens
 
     @property
@@ -59,4 +59,4 @@ class FeatureSession:
 
     def close(self) -> None:
         """Forgets the hidden states."""
-        self._hidden = KeptRows([self._empty])
+        self._hidden = KeptRows()
