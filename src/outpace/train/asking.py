@@ -77,7 +77,9 @@ def user_opening(text: Text) -> list[int]:
     return opening
 
 
-def write_prompts(target: Target, text: Text, out: Path, asking: Asking, show: Callable[[int, int], None]) -> int:
+def write_prompts(
+    target: Target, text: Text, out: Path, asking: Asking, show: Callable[[int, int, str], None]
+) -> int:
     """Returns how many prompts the file `out` has; one that is there already is added to.
 
     JSON lines: the `prompt`, and the `number` of the attempt. Turns that do not end, say next to nothing or were
@@ -103,7 +105,7 @@ def write_prompts(target: Target, text: Text, out: Path, asking: Asking, show: C
                         kept.add(prompt)
                         dropped = 0
                         file.write(json.dumps({"number": turn.number, "prompt": prompt}) + "\n")
-                show(len(kept), asking.count)
+                show(len(kept), asking.count, f"{number:,} turns begun")
                 if dropped > max(asking.count, MOST_DROPPED):
                     raise UsageError(f"{dropped} turns in a row were no new prompts: this target does not write any")
     finally:

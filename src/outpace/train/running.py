@@ -91,7 +91,7 @@ def ask_prompts(model: str, threads: int | None, out: Path, asking: Asking, show
     """Returns how many prompts of the model's own `out` has. Raises as `write_prompts`."""
     asking.check()
     with load(model, threads=threads, context=OPENING + asking.max_tokens) as loaded:
-        return write_prompts(loaded.target, loaded.text, out, asking, lambda done, of: show(done, of, ""))
+        return write_prompts(loaded.target, loaded.text, out, asking, show)
 
 
 def tap_layers(layers: int) -> tuple[int, ...]:
