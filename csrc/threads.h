@@ -38,7 +38,7 @@ class alignas(64) SharedRange {
   int count_ = 0;
 };
 
-// Memory that is read soon.
+// Memory that is read soon. A hint: nothing happens where it has been given back meanwhile.
 struct Stretch {
   const void* begin;
   size_t bytes;

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Hidden: TypeAlias = NDArray[Any]
-"""[tokens, taps, hidden_size]"""
+from outpace.types import Array
 
 WAITING = 16
 """Passes whose rows wait until they are picked out together: what that takes leaves the caches with every pass, and
@@ -21,20 +18,20 @@ class KeptRows:
 
     __slots__ = ("_pieces", "_waiting")
 
-    def __init__(self, pieces: Sequence[Hidden] = ()) -> None:
+    def __init__(self, pieces: Sequence[Array] = ()) -> None:
         self._pieces = list(pieces)
-        self._waiting: list[tuple[Hidden, tuple[int, ...]]] = []
+        self._waiting: list[tuple[Array, tuple[int, ...]]] = []
 
     def __bool__(self) -> bool:
         return bool(self._pieces or self._waiting)
 
-    def add(self, scored: Hidden, path: tuple[int, ...]) -> None:
+    def add(self, scored: Array, path: tuple[int, ...]) -> None:
         """Keeps a pass's rows of the last committed token (row 0) and of an accepted path (node i is row i + 1)."""
         self._waiting.append((scored, path))
         if len(self._waiting) >= WAITING:
             self._pick()
 
-    def joined(self) -> Hidden:
+    def joined(self) -> Array:
         """Returns all rows, which are one piece from now on. There must be one."""
         self._pick()
         if len(self._pieces) > 1:
