@@ -37,10 +37,11 @@ inline void pause_briefly() {
 #endif
 }
 
-// How long a thread gives its core away, yield by yield, before it sleeps in the kernel: in the middle of a run the others
-// are there within microseconds or have lost their core; between runs a drafter and a sampler do their work, and to be
-// woken costs a pass a twentieth of its time.
-constexpr std::chrono::microseconds kYieldsInRun{20}, kYieldsBetweenRuns{1000};
+// How long a thread gives its core away, yield by yield, before it sleeps in the kernel. In the middle of a run the others
+// are there within tens of microseconds, a few percent of a large model's longest phase, or have lost their core; a nap is
+// longer than that, since timers and waking take as long again as was asked for. Between runs a drafter and a sampler do
+// their work, and to be woken costs a pass a twentieth of its time.
+constexpr std::chrono::microseconds kYieldsInRun{100}, kYieldsBetweenRuns{1000};
 
 // Waits until done(word): spinning for a few microseconds (the others are nearly always there by then), then yielding,
 // which is enough for another of this pool on the same core, then by calls of sleep(value).
