@@ -42,10 +42,10 @@ Activations random_activations(int rows, int cols, std::mt19937& random) {
   return x;
 }
 
-std::vector<float> product(const Kernels& kernels, const Matrix& w, Activations& x) {
+std::vector<float> product(const Kernels& kernels, const Matrix& w, Activations& x, bool once = false) {
   std::vector<float> y(static_cast<size_t>(x.rows) * w.rows, -1.0f);
   kernels.quantise(x, 0, x.cols);
-  kernels.multiply(w, 0, w.panels(), x, {y.data(), w.rows});
+  kernels.multiply(w, 0, w.panels(), x, {.y = y.data(), .stride = w.rows, .once = once});
   return y;
 }
 
@@ -75,8 +75,8 @@ void check_kernels_agree(const Matrix& w, Activations& x, const char* what) {
   const std::vector<int8_t> q32(x.q32(0, 0), x.q32(0, 0) + (x.wants_32 ? x.rows * x.cols : 0));
   const std::vector<int8_t> q256(x.q256(0, 0), x.q256(0, 0) + (x.wants_256 ? x.rows * x.cols : 0));
   for (const Kernels* kernels : available_kernels()) {
-    if (same_bits(product(*kernels, w, x), expected) && std::equal(q32.begin(), q32.end(), x.q32(0, 0)) &&
-        std::equal(q256.begin(), q256.end(), x.q256(0, 0))) {
+    if (same_bits(product(*kernels, w, x), expected) && same_bits(product(*kernels, w, x, true), expected) &&
+        std::equal(q32.begin(), q32.end(), x.q32(0, 0)) && std::equal(q256.begin(), q256.end(), x.q256(0, 0))) {
       continue;
     }
     fail(__FILE__, __LINE__, std::string(kernels->name) + " differs from portable: " + format_info(w.format).name + " " +

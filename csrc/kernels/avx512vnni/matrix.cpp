@@ -10,35 +10,19 @@
 
 #include <immintrin.h>
 
-#include <cstring>
+#include <utility>
 
 #include "kernels/ahead.h"
 #include "kernels/avx512vnni/functions.h"
 #include "kernels/avx512vnni/matrix_dense.h"
+#include "kernels/avx512vnni/matrix_few.h"
 #include "kernels/avx512vnni/matrix_panels.h"
+#include "kernels/avx512vnni/matrix_super.h"
 #include "kernels/avx512vnni/matrix_tile.h"
 #include "matrix.h"
 
 namespace outpace::avx512vnni {
 namespace {
-
-inline Pair broadcast(int32_t value) {
-  const __m512i lanes = _mm512_set1_epi32(value);
-  return {lanes, lanes};
-}
-
-// The four bytes at `from` in every lane.
-inline __m512i broadcast_bytes(const void* from) {
-  int bytes;
-  std::memcpy(&bytes, from, sizeof bytes);
-  return _mm512_set1_epi32(bytes);
-}
-
-inline void add_dot(Pair& dot, const Pair& weights, const int8_t* q) {
-  const __m512i four = broadcast_bytes(q);
-  dot.low = _mm512_dpbusd_epi32(dot.low, weights.low, four);
-  dot.high = _mm512_dpbusd_epi32(dot.high, weights.high, four);
-}
 
 // The dots with both halves of a block: two chains of instructions keep the multipliers busier than one.
 inline void dot_halves(const Pair (&steps)[kSteps], const int8_t* q, Pair& first, Pair& second) {
@@ -53,8 +37,6 @@ inline Pair dot_block(const Pair (&steps)[kSteps], const int8_t* q, Pair start) 
   dot_halves(steps, q, start, second);
   return {_mm512_add_epi32(start.low, second.low), _mm512_add_epi32(start.high, second.high)};
 }
-
-inline PairPs to_f32(Pair x) { return {_mm512_cvtepi32_ps(x.low), _mm512_cvtepi32_ps(x.high)}; }
 
 template <class Block>
 void multiply_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
@@ -82,31 +64,6 @@ void multiply_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs&
       }
     }
   }
-}
-
-struct alignas(64) Sums {
-  Pair dot[kRowTile];   // of the super-block so far
-  Pair part[kRowTile];  // of its last sub-block
-};
-
-// dot += even * scale of the even sub-block + odd * scale of the odd one: both fit into 16 bits (SuperBlockScale).
-inline Pair add_scaled(Pair dot, Pair even, Pair odd, Pair scales) {
-  constexpr __mmask32 kUpperHalves = 0xaaaaaaaa;
-  const auto both = [](__m512i low, __m512i high) {
-    return _mm512_mask_blend_epi16(kUpperHalves, low, _mm512_slli_epi32(high, 16));
-  };
-  return {_mm512_dpwssd_epi32(dot.low, both(even.low, odd.low), scales.low),
-          _mm512_dpwssd_epi32(dot.high, both(even.high, odd.high), scales.high)};
-}
-
-inline Pair widen(const uint8_t (&pairs)[kPanelRows][2]) {
-  const __m256i* from = reinterpret_cast<const __m256i*>(pairs);
-  return {_mm512_cvtepu8_epi16(_mm256_load_si256(from)), _mm512_cvtepu8_epi16(_mm256_load_si256(from + 1))};
-}
-
-inline Pair widen(const int8_t (&pairs)[kPanelRows][2]) {
-  const __m256i* from = reinterpret_cast<const __m256i*>(pairs);
-  return {_mm512_cvtepi8_epi16(_mm256_load_si256(from)), _mm512_cvtepi8_epi16(_mm256_load_si256(from + 1))};
 }
 
 // A sub-block of 32 inputs and the rows that meet it.
@@ -195,66 +152,16 @@ inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Sums& sum
   }
 }
 
-// The minima of a super-block, two side by side, and their sums with the activations of one row.
-struct MinimaOf32 {
-  Pair pairs[kBlocksOfSuper / 2];
-
-  template <class Block>
-  explicit MinimaOf32(const Block& block) {
-    for (int j = 0; j < kBlocksOfSuper / 2; ++j) pairs[j] = widen(block.minima[j]);
-  }
-  Pair dot(const SuperBlockScale& x, const int32_t*, ptrdiff_t) const {
-    Pair dot = broadcast(0);
-    for (int j = 0; j < kBlocksOfSuper / 2; ++j) add(dot, pairs[j], broadcast_bytes(x.sums + 2 * j));
-    return dot;
-  }
-  static void add(Pair& dot, Pair minima, __m512i two) {
-    dot.low = _mm512_dpwssd_epi32(dot.low, minima.low, two);
-    dot.high = _mm512_dpwssd_epi32(dot.high, minima.high, two);
-  }
-};
-
-struct MinimaOf16 {
-  Pair pairs[kBlocksOfSuper];
-
-  explicit MinimaOf16(const PanelQ2_K& block) {
-    for (int j = 0; j < kBlocksOfSuper; ++j) pairs[j] = shift_right(widen(block.scales_minima[j]), 4);
-  }
-  // offsets[j * stride]: -32 times the sums over 16 inputs, which fit 16 bits.
-  Pair dot(const SuperBlockScale&, const int32_t* offsets, ptrdiff_t stride) const {
-    Pair dot = broadcast(0);
-    for (int j = 0; j < kBlocksOfSuper; ++j, offsets += stride) {
-      const int two = (offsets[0] & 0xffff) | static_cast<int>(static_cast<uint32_t>(offsets[1]) << 16);
-      MinimaOf32::add(dot, pairs[j], _mm512_set1_epi32(two));
-    }
-    const __m512i zero = _mm512_setzero_si512();
-    return {_mm512_srai_epi32(_mm512_sub_epi32(zero, dot.low), 5), _mm512_srai_epi32(_mm512_sub_epi32(zero, dot.high), 5)};
-  }
-};
-
-struct NoMinima {
-  template <class Block>
-  explicit NoMinima(const Block&) {}
-};
-
+// Not inlined: what it keeps in registers would drive the steps out of them.
 template <class Block>
-struct MinimaOf {
-  using type = NoMinima;
-};
-template <>
-struct MinimaOf<PanelQ2_K> {
-  using type = MinimaOf16;
-};
-template <class Block>
-  requires requires(Block block) { block.minima; }
-struct MinimaOf<Block> {
-  using type = MinimaOf32;
-};
+[[gnu::noinline]] void add_sums_of_tile(const Block& block, int rows, const SuperBlockScale* x, const int32_t* offsets,
+                                        ptrdiff_t stride, const Sums& sums, Outputs& out) {
+  add_sums(block, rows, x, offsets, stride, sums, out);
+}
 
 template <class Block>
 void multiply_super_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
   const Block* blocks = reinterpret_cast<const Block*>(panel);
-  constexpr bool has_minima = requires(Block block) { block.minimum; };
   const int8_t* q = rows.x.q256(0, rows.first);
   const int32_t* offsets = rows.x.offsets256(0, rows.first);
   const SuperBlockScale* x = rows.x.scale256(0, rows.first);
@@ -267,21 +174,27 @@ void multiply_super_blocks(const uint8_t* panel, int count, const Rows& rows, Ou
       const Ahead ahead(block, rows.onward, j, kBlocksOfSuper, rows.count);
       add_sub_block(block, j, {q, offsets + j * stride, rows.count, ahead}, sums);
     }
-    const PairPs scale = load_f16(block.scale);
-    PairPs minimum;
-    if constexpr (has_minima) minimum = load_f16(block.minimum) * _mm512_set1_ps(-1.0f);
-    const typename MinimaOf<Block>::type minima(block);
-    for (int m = 0; m < rows.count; ++m, ++x) {
-      PairPs part = scale * to_f32(sums.dot[m]);
-      if constexpr (has_minima) part = fused(minimum, to_f32(minima.dot(*x, offsets + 2 * m, stride)), part);
-      out.acc[m] = fused(part, _mm512_set1_ps(x->scale), out.acc[m]);
-    }
+    add_sums_of_tile(block, rows.count, x, offsets, stride, sums, out);
+    x += rows.count;
   }
 }
 
 using Product = void (*)(const uint8_t* panel, int count, const Rows& rows, Outputs& out);
 
-Product product_of(Format format) {
+template <class Block, size_t... less_one>
+Product product_of_few(int rows, std::index_sequence<less_one...>) {
+  static constexpr Product kProducts[] = {multiply_few_rows<int(less_one) + 1, Block>...};
+  return kProducts[rows - 1];
+}
+
+template <class Block>
+Product product_of_super_blocks(int rows, bool once) {
+  if (once && rows <= kFewRows<Block>) return product_of_few<Block>(rows, std::make_index_sequence<kFewRows<Block>>());
+  return multiply_super_blocks<Block>;
+}
+
+// once: Products::once
+Product product_of(Format format, int rows, bool once) {
   switch (format) {
     case Format::f32: return multiply_dense<float>;
     case Format::f16: return multiply_dense<F16>;
@@ -293,9 +206,9 @@ Product product_of(Format format) {
     case Format::q8_0: return multiply_blocks<PanelQ8_0>;
     case Format::q2_k: return multiply_super_blocks<PanelQ2_K>;
     case Format::q3_k: return multiply_super_blocks<PanelQ3_K>;
-    case Format::q4_k: return multiply_super_blocks<PanelQ4_K>;
+    case Format::q4_k: return product_of_super_blocks<PanelQ4_K>(rows, once);
     case Format::q5_k: return multiply_super_blocks<PanelQ5_K>;
-    case Format::q6_k: return multiply_super_blocks<PanelQ6_K>;
+    case Format::q6_k: return product_of_super_blocks<PanelQ6_K>(rows, once);
     case Format::iq4_nl: return multiply_blocks<PanelIQ4_NL>;
     case Format::iq4_xs: return multiply_super_blocks<PanelIQ4_XS>;
   }
@@ -310,7 +223,6 @@ inline __mmask16 first_lanes(int count) {
 }  // namespace
 
 void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
-  const Product product = product_of(w.format);
   const int count = w.blocks();
   const Onward onward(w.panel(panel1), y.next, y.once);
   Outputs out;
@@ -320,7 +232,7 @@ void multiply(const Matrix& w, int panel0, int panel1, const Activations& x, con
     for (int row = 0; row < x.rows; row += kRowTile) {
       const Rows rows{x, row, x.rows - row < kRowTile ? x.rows - row : kRowTile, onward};
       for (int m = 0; m < rows.count; ++m) out.acc[m] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-      product(w.panel(p), count, rows, out);
+      product_of(w.format, rows.count, y.once)(w.panel(p), count, rows, out);
       for (int m = 0; m < rows.count; ++m) {
         float* const to = y.row(row + m) + p * kPanelRows;
         const PairPs products = out.acc[m] * _mm512_set1_ps(y.factor(row + m));
