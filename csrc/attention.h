@@ -10,10 +10,10 @@
 
 namespace outpace {
 
-// A block holds f16 keys [head_dim][kPagePositions] (a lane is a position) and f16 values [kPagePositions][head_dim]
-// (a lane is a channel). Row r attends to positions first_seen(r) .. visible[r] - 1. Its result depends on those
-// positions' contents only: blocks are reduced in order, those before the window are left out, and what lies beyond
-// `visible` is never read into a sum. In the block where a window begins the positions before it have the weight 0.
+// A block holds f16 keys [head_dim][kPagePositions] (a lane is a slot) and f16 values [kPagePositions][head_dim] (a lane
+// is a channel). Row r attends to positions first_seen(r) .. visible[r] - 1. Its result depends on those positions'
+// contents only: positions are reduced in order, block by block, those before the window are left out, and what lies
+// beyond `visible` is never read into a sum. In the block where a window begins the positions before it have the weight 0.
 // head_dim is a multiple of 16.
 struct AttentionTask {
   int head_dim;
@@ -26,25 +26,20 @@ struct AttentionTask {
   ptrdiff_t out_stride;
   const int* visible;    // [rows], each >= 1
   int window;            // positions that a row attends to at most; 0: all that are visible
-  // Blocks that all rows read alike: the committed pages; for a chain or a prefill slice all of them.
-  int shared_blocks;
-  const uint16_t* const* keys;    // [shared_blocks]
-  const uint16_t* const* values;  // [shared_blocks]
-  // A tree: the blocks after those, one set for each row, gathered along the row's own path.
-  int own_blocks;
-  const uint16_t* const* own_keys;    // [rows * own_blocks]
-  const uint16_t* const* own_values;  // [rows * own_blocks]
+  const uint16_t* const* keys;    // [blocks]
+  const uint16_t* const* values;  // [blocks]
+  // A position's slot is the position itself, but in a tree from `own_from` on, where each row reads along its own path:
+  // there it is paths[row * path_stride + position - own_from], at least the position, rising along the path and below
+  // `slots`. A chain or a prefill slice has no paths.
+  const int* paths;
+  ptrdiff_t path_stride;
+  int own_from, slots;
   float* scratch;  // attention_scratch(head_dim, group, rows) floats, 64-byte aligned, for this call alone
 
   int first_seen(int row) const { return window > 0 && visible[row] > window ? visible[row] - window : 0; }
-  const uint16_t* key_block(int row, int block) const {
-    return block < shared_blocks ? keys[block] : own_keys[row * own_blocks + block - shared_blocks];
-  }
-  const uint16_t* value_block(int row, int block) const {
-    return block < shared_blocks ? values[block] : own_values[row * own_blocks + block - shared_blocks];
-  }
-  bool same_block(int row, int other, int block) const {
-    return key_block(row, block) == key_block(other, block) && value_block(row, block) == value_block(other, block);
+  bool on_path(int position) const { return paths != nullptr && position >= own_from; }
+  int slot(int row, int position) const {
+    return on_path(position) ? paths[row * path_stride + position - own_from] : position;
   }
 };
 

@@ -76,15 +76,10 @@ void ForwardPass::plan(const std::vector<Session*>& sessions, int first) {
     const int begin = std::max(row, 0), end = std::min(row + session->staged(), rows_);
     for (int at = begin; at < end; at += kTaskRows)
       tasks_.push_back({session, at - row, at, std::min(kTaskRows, end - at)});
-    if (begin < end && !session->is_chain()) {
-      const size_t block = 2 * session->cache()->shape.block();
-      for (Own& own : own_) {
-        own.slot_of_leaf.resize(std::max(own.slot_of_leaf.size(), size_t(session->leaves())));
-        own.own_keys.resize(std::max(own.own_keys.size(), size_t(kTaskRows) * session->own_blocks()));
-        own.own_values.resize(own.own_keys.size());
-        const size_t leaves = std::min(kTaskRows, session->leaves());
-        own.gathered.resize(std::max(own.gathered.size(), leaves * session->own_blocks() * block));
-      }
+    const size_t blocks = size_t(session->slots()) / kPagePositions + 1;  // a wide tree's may lie beyond the context
+    for (Own& own : own_) {
+      own.keys.resize(std::max(own.keys.size(), blocks));
+      own.values.resize(own.keys.size());
     }
     row += session->staged();
   }

@@ -41,9 +41,7 @@ class ForwardPass {
   };
   // What a thread alone touches.
   struct Own {
-    std::vector<const uint16_t*> keys, values, own_keys, own_values;
-    std::vector<int> slot_of_leaf;
-    std::vector<uint16_t> gathered;
+    std::vector<const uint16_t*> keys, values;
     std::vector<float> attention;
     std::vector<uint16_t> key, value;
     std::vector<int> visible;
@@ -69,7 +67,6 @@ class ForwardPass {
   void store(const LayerWeights& weights, int layer, const Task& task, int kv_head, int thread);
   void attend(int layer, const Task& task, Range heads, int owner, int thread);
   bool worth_lending() const;
-  void gather(int layer, const Task& task, int kv_head, Own& own, AttentionTask& call);
   Products own_product(int thread, const uint8_t* next) const;
   void multiply_own(const Matrix& w, const Activations& x, int thread, const uint8_t* next);
   void add_product(const std::vector<float>& post_norm, int thread);

@@ -135,11 +135,7 @@ void ForwardPass::attend(int layer, const Task& task, Range heads, int owner, in
   const Range written = attended_.written[owner];
   Own& own = own_[thread];
   const int kv_head = heads.begin / config_.group();
-  int last = 0;
-  for (int i = 0; i < task.rows; ++i) {
-    own.visible[i] = session.position(task.session_row + i) + 1;
-    last = std::max(last, own.visible[i]);
-  }
+  for (int i = 0; i < task.rows; ++i) own.visible[i] = session.position(task.session_row + i) + 1;
   AttentionTask call{};
   call.head_dim = config_.head_dim;
   call.group = heads.end - heads.begin;
@@ -151,38 +147,17 @@ void ForwardPass::attend(int layer, const Task& task, Range heads, int owner, in
   call.out_stride = attended_.x.f32_stride(written.begin, written.end);
   call.visible = own.visible.data();
   call.window = config_.shapes[layer].window;
-  call.shared_blocks = session.is_chain() ? (last + kPagePositions - 1) / kPagePositions : session.first_own_block();
-  session.blocks(layer, kv_head, call.shared_blocks, own.keys.data(), own.values.data());
+  call.slots = session.is_chain() ? own.visible[task.rows - 1] : session.slots();
+  session.blocks(layer, kv_head, (call.slots + kPagePositions - 1) / kPagePositions, own.keys.data(), own.values.data());
   call.keys = own.keys.data();
   call.values = own.values.data();
-  if (!session.is_chain()) gather(layer, task, kv_head, own, call);
+  if (!session.is_chain()) {
+    call.own_from = session.length() + 1;
+    call.paths = session.path(task.session_row);
+    call.path_stride = session.path_stride();
+  }
   call.scratch = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(own.attention.data()) + 63) / 64 * 64);
   kernels_.attend(call);
-}
-
-// A tree's rows read the latest blocks along the path from row 0 to a leaf below them: one copy for each leaf.
-void ForwardPass::gather(int layer, const Task& task, int kv_head, Own& own, AttentionTask& call) {
-  const Session& session = *task.session;
-  const int blocks = session.own_blocks();
-  const size_t block = session.cache()->shape.block();
-  std::fill_n(own.slot_of_leaf.begin(), session.leaves(), -1);
-  int slots = 0;
-  for (int i = 0; i < task.rows; ++i) {
-    const int leaf = session.leaf_of(task.session_row + i);
-    int& slot = own.slot_of_leaf[leaf];
-    if (slot < 0) {
-      slot = slots++;
-      session.gather(leaf, layer, kv_head, own.gathered.data() + slot * blocks * 2 * block);
-    }
-    for (int b = 0; b < blocks; ++b) {
-      const uint16_t* keys = own.gathered.data() + (slot * blocks + b) * 2 * block;
-      own.own_keys[i * blocks + b] = keys;
-      own.own_values[i * blocks + b] = keys + block;
-    }
-  }
-  call.own_blocks = blocks;
-  call.own_keys = own.own_keys.data();
-  call.own_values = own.own_values.data();
 }
 
 }  // namespace outpace

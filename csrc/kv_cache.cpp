@@ -100,7 +100,6 @@ void Session::make_room(int positions) {
 
 void Session::unstage() {
   staged_tokens_.clear();
-  leaves_.clear();
 }
 
 void Session::stage(std::vector<int32_t> tokens, std::vector<int32_t> parents) {
@@ -126,22 +125,15 @@ void Session::stage(std::vector<int32_t> tokens, std::vector<int32_t> parents) {
   if (last_position() >= cache_->context)
     throw std::invalid_argument(std::to_string(last_position() + 1) + " tokens do not fit in a context of " +
                                 std::to_string(cache_->context));
-  make_room(last_position() + 1);
+  make_room(length() + rows);
   if (!is_chain_) {
-    std::vector<char> has_child(rows, 0);
-    for (const int parent : parents) has_child[parent + 1] = 1;
-    leaf_of_.assign(rows, 0);
-    for (int row = rows - 1; row >= 1; --row) {
-      if (has_child[row]) continue;
-      std::vector<int32_t> path(depths_[row]);
-      for (int at = row; at >= 1; at = parents[at - 1] + 1) {
-        path[depths_[at] - 1] = at;
-        leaf_of_[at] = int(leaves_.size());
-      }
-      leaves_.push_back(std::move(path));
+    paths_.resize(size_t(rows) * deepest_);
+    for (int row = 1; row < rows; ++row) {
+      int* const path = paths_.data() + size_t(row) * deepest_;
+      const int above = parents[row - 1] + 1;
+      std::copy_n(paths_.data() + size_t(above) * deepest_, depths_[above], path);
+      path[depths_[row] - 1] = length() + row;
     }
-    const size_t needed = size_t(rows - 1) * cache_->shape.node();
-    if (nodes_.size() < needed) nodes_.resize(needed);
   }
   staged_tokens_ = std::move(tokens);
   parents_ = std::move(parents);
@@ -160,15 +152,8 @@ void Session::commit(const std::vector<int32_t>& path) {
                                   " follows node " + std::to_string(parents_[node]) + ", not " + std::to_string(above));
     above = node;
   }
-  if (!is_chain_) {
-    const CacheShape& shape = cache_->shape;
-    for (size_t i = 0; i < path.size(); ++i)
-      for (int layer = 0; layer < shape.layers; ++layer)
-        for (int head = 0; head < shape.kv_heads; ++head) {
-          const uint16_t* key = nodes_.data() + path[i] * shape.node() + shape.node_keys_at(layer, head);
-          store_at(length() + 1 + int(i), layer, head, key, key + shape.head_dim);
-        }
-  }
+  for (size_t i = 0; i < path.size(); ++i)  // no node lies in the slot of an earlier one of its path
+    if (path[i] != int(i)) move(length() + 1 + path[i], length() + 1 + int(i));
   tokens_.push_back(staged_tokens_[0]);
   for (const int node : path) tokens_.push_back(staged_tokens_[node + 1]);
   unstage();
@@ -181,21 +166,27 @@ void Session::commit_all() {
 }
 
 void Session::store(int row, int layer, int head, const uint16_t* key, const uint16_t* value) {
-  if (is_chain_ || row == 0) return store_at(position(row), layer, head, key, value);
   const CacheShape& shape = cache_->shape;
-  uint16_t* out = nodes_.data() + size_t(row - 1) * shape.node() + shape.node_keys_at(layer, head);
-  std::memcpy(out, key, shape.head_dim * sizeof(uint16_t));
-  std::memcpy(out + shape.head_dim, value, shape.head_dim * sizeof(uint16_t));
-}
-
-void Session::store_at(int position, int layer, int head, const uint16_t* key, const uint16_t* value) {
-  const CacheShape& shape = cache_->shape;
-  uint16_t* page = pages_[position / kPagePositions].get();
-  const int lane = position % kPagePositions;
+  const int slot = length() + row, lane = slot % kPagePositions;
+  uint16_t* page = pages_[slot / kPagePositions].get();
   uint16_t* keys = page + shape.keys_at(layer, head) + lane;
   for (int i = 0; i < shape.head_dim; ++i) keys[size_t(i) * kPagePositions] = key[i];
   std::memcpy(page + shape.values_at(layer, head) + size_t(lane) * shape.head_dim, value,
               shape.head_dim * sizeof(uint16_t));
+}
+
+void Session::move(int from, int to) {
+  const CacheShape& shape = cache_->shape;
+  const int lane = from % kPagePositions, new_lane = to % kPagePositions;
+  const uint16_t* const page = pages_[from / kPagePositions].get();
+  uint16_t* const new_page = pages_[to / kPagePositions].get();
+  for (int layer = 0; layer < shape.layers; ++layer)
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      const size_t keys = shape.keys_at(layer, head), values = shape.values_at(layer, head);
+      for (size_t i = keys; i < values; i += kPagePositions) new_page[i + new_lane] = page[i + lane];
+      std::memcpy(new_page + values + size_t(new_lane) * shape.head_dim, page + values + size_t(lane) * shape.head_dim,
+                  shape.head_dim * sizeof(uint16_t));
+    }
 }
 
 void Session::blocks(int layer, int head, int blocks, const uint16_t** keys, const uint16_t** values) const {
@@ -203,28 +194,6 @@ void Session::blocks(int layer, int head, int blocks, const uint16_t** keys, con
   for (int i = 0; i < blocks; ++i) {
     keys[i] = pages_[i].get() + shape.keys_at(layer, head);
     values[i] = pages_[i].get() + shape.values_at(layer, head);
-  }
-}
-
-void Session::gather(int leaf, int layer, int head, uint16_t* out) const {
-  const CacheShape& shape = cache_->shape;
-  const int first = first_own_block() * kPagePositions;
-  const int in_pages = length() + 1 - first;  // row 0 is in its page already
-  if (in_pages > 0) {
-    const uint16_t* page = pages_[first_own_block()].get();
-    std::memcpy(out, page + shape.keys_at(layer, head), shape.block() * sizeof(uint16_t));
-    std::memcpy(out + shape.block(), page + shape.values_at(layer, head),
-                size_t(in_pages) * shape.head_dim * sizeof(uint16_t));
-  }
-  const std::vector<int32_t>& path = leaves_[leaf];
-  for (size_t i = 0; i < path.size(); ++i) {
-    const int at = in_pages + int(i);  // positions after `first`
-    const uint16_t* key = nodes_.data() + size_t(path[i] - 1) * shape.node() + shape.node_keys_at(layer, head);
-    uint16_t* block = out + size_t(at / kPagePositions) * 2 * shape.block();
-    const int lane = at % kPagePositions;
-    for (int d = 0; d < shape.head_dim; ++d) block[size_t(d) * kPagePositions + lane] = key[d];
-    std::memcpy(block + shape.block() + size_t(lane) * shape.head_dim, key + shape.head_dim,
-                shape.head_dim * sizeof(uint16_t));
   }
 }
 

@@ -19,9 +19,6 @@ struct CacheShape {
   size_t page() const { return size_t(layers) * kv_heads * 2 * block(); }
   size_t keys_at(int layer, int head) const { return (size_t(layer) * kv_heads + head) * 2 * block(); }
   size_t values_at(int layer, int head) const { return keys_at(layer, head) + block(); }
-  // The same for one position alone: f16 [layers][kv_heads][keys, values][head_dim].
-  size_t node() const { return size_t(layers) * kv_heads * 2 * head_dim; }
-  size_t node_keys_at(int layer, int head) const { return (size_t(layer) * kv_heads + head) * 2 * head_dim; }
 };
 
 using Page = std::shared_ptr<uint16_t[]>;
@@ -48,7 +45,8 @@ class KvCache : public std::enable_shared_from_this<KvCache> {
   size_t in_use_ = 0;
 };
 
-// The tokens of one request that are cached, and the nodes that were scored after them and wait for `commit`.
+// The tokens of one request that are cached, and the nodes that were scored after them and wait for `commit`. Row r of
+// what is staged lies in the slot of position length() + r; a tree's commit moves its path to the positions that it takes.
 // Nothing here locks: callers hold cache()->busy.
 class Session {
  public:
@@ -85,18 +83,16 @@ class Session {
   // The blocks [0, blocks) as pages hold them.
   void blocks(int layer, int head, int blocks, const uint16_t** keys, const uint16_t** values) const;
 
-  // A tree's rows read the blocks from first_own_block() on along their own path: of leaf leaf_of(row).
-  int leaves() const { return int(leaves_.size()); }
-  int leaf_of(int row) const { return leaf_of_[row]; }
-  int first_own_block() const { return (length() + 1) / kPagePositions; }
-  int own_blocks() const { return last_position() / kPagePositions + 1 - first_own_block(); }
-  // Writes the keys and values of a leaf's own blocks: [own_blocks()][keys, values][block].
-  void gather(int leaf, int layer, int head, uint16_t* out) const;
+  int slots() const { return length() + staged(); }
+  // Where a tree's row reads the positions from length() + 1 on: the slots of its own path, of which there may be up to
+  // path_stride(). Rows follow one another.
+  const int* path(int row) const { return paths_.data() + row * path_stride(); }
+  ptrdiff_t path_stride() const { return deepest_; }
 
  private:
   void require_open() const;
   void make_room(int positions);  // pages for [0, positions), the ones from length() on held by nobody else
-  void store_at(int position, int layer, int head, const uint16_t* key, const uint16_t* value);
+  void move(int from, int to);           // a slot's keys and values to another's
 
   const std::shared_ptr<KvCache> cache_;
   bool closed_ = false;
@@ -106,9 +102,7 @@ class Session {
   std::vector<int32_t> staged_tokens_, parents_, depths_;
   bool is_chain_ = true;
   int deepest_ = 0;
-  std::vector<int32_t> leaf_of_;
-  std::vector<std::vector<int32_t>> leaves_;  // the rows after row 0 from the top to each leaf
-  std::vector<uint16_t> nodes_;               // a tree's rows after row 0: [row - 1][node()]
+  std::vector<int> paths_;  // of a tree: [row][path_stride()]
 };
 
 }  // namespace outpace

@@ -40,9 +40,11 @@ struct Stream {
   Stream from(ptrdiff_t offset) const { return {now + offset, next + offset}; }
 };
 
-// Where a call of accumulate() works: T queries from `first`, positions [begin, end), channels from `channel`.
+// Where a call of accumulate() works: T queries from `first`, positions [begin, end), whose values lie from `slot` of a
+// block on, channels from `channel`. corrects: what is there is corrected first.
 struct Area {
-  int first, begin, end, channel;
+  int first, begin, end, slot, channel;
+  bool corrects;
 };
 
 // tile: queries; vectors: of 16 lanes, from the positions of a block or the channels of a value. tile * vectors sums
@@ -63,7 +65,7 @@ struct Attention {
     int first, visible;  // positions: the first that is seen, and how many there are
   };
 
-  // Queries that read the same block.
+  // Queries that meet a block together.
   struct Tile {
     int count;
     Query* queries[tile];
@@ -118,18 +120,18 @@ struct Attention {
     });
   }
 
-  // out += weight * value over the area's positions, 16 N channels; position 0 first corrects what is there.
+  // out += weight * value over the area's positions, 16 N channels.
   template <int T, int N>
   static void accumulate(const Tile& queries, Stream values, int head_dim, Area area) {
     const float* factors[T];
     V sums[T][N];
     unrolled<T>([&](auto t) __attribute__((always_inline)) {
       const float* const out = queries.queries[area.first + t]->out + area.channel;
-      const V correction(area.begin == 0 ? queries.corrections[area.first + t] : 1.0f);
+      const V correction(area.corrects ? queries.corrections[area.first + t] : 1.0f);
       factors[t] = queries.weights[area.first + t] + area.begin;
       unrolled<N>([&](auto v) __attribute__((always_inline)) { sums[t][v] = V::load(out + 16 * v) * correction; });
     });
-    const Stream rows = values.from(static_cast<ptrdiff_t>(area.begin) * head_dim + area.channel);
+    const Stream rows = values.from(static_cast<ptrdiff_t>(area.slot) * head_dim + area.channel);
     multiply_rows<T, N>(factors, rows, head_dim, area.end - area.begin, sums);
     unrolled<T>([&](auto t) __attribute__((always_inline)) {
       float* const out = queries.queries[area.first + t]->out + area.channel;
@@ -150,11 +152,40 @@ struct Attention {
   }
   static constexpr int variant(int queries, int count) { return (queries - 1) * vectors + count - 1; }
 
-  static void score_tile(Tile& queries, Stream keys, int head_dim) {
+  // Scores of a block's first slots.
+  static void score_tile(Tile& queries, Stream keys, int head_dim, int slots) {
     static constexpr auto variants = score_variants(std::make_index_sequence<tile * vectors>());
-    const int seen = queries.vectors_seen();
-    for (int v = 0; v < seen; v += vectors) {
-      variants[variant(queries.count, smaller(vectors, seen - v))](queries, keys, head_dim, 16 * v);
+    const int scored = (slots + 15) / 16;
+    for (int v = 0; v < scored; v += vectors) {
+      variants[variant(queries.count, smaller(vectors, scored - v))](queries, keys, head_dim, 16 * v);
+    }
+  }
+
+  // The first of a block's positions that is on paths, in a tree.
+  static int own_begin(const AttentionTask& task, int start) {
+    return task.own_from > start ? task.own_from - start : 0;
+  }
+
+  // Brings the scores of a block's positions on paths to where these positions are, from where their keys are: slots of
+  // the block, none before its position, or of later blocks.
+  static void follow_paths(const AttentionTask& task, Tile& queries, int block) {
+    const int start = block * kPagePositions, from = own_begin(task, start);
+    const auto take = [&](int source, const float (&scores)[tile][kPagePositions]) {
+      for (int t = 0; t < queries.count; ++t) {
+        for (int i = from; i < queries.positions[t]; ++i) {
+          const int slot = task.slot(queries.queries[t]->row, start + i) - source * kPagePositions;
+          if (slot >= 0 && slot < kPagePositions) queries.weights[t][i] = scores[t][slot];
+        }
+      }
+    };
+    take(block, queries.weights);
+    for (int later = block + 1; later * kPagePositions < task.slots; ++later) {
+      Tile there;
+      there.count = queries.count;
+      for (int t = 0; t < queries.count; ++t) there.queries[t] = queries.queries[t];
+      const uint16_t* const keys = task.keys[later];
+      score_tile(there, {keys, keys}, task.head_dim, smaller(kPagePositions, task.slots - later * kPagePositions));
+      take(later, there.weights);
     }
   }
 
@@ -224,23 +255,36 @@ struct Attention {
     }
   }
 
-  // What all queries of the tile see is added for all of them; the few positions that only some see, for the heads of a
-  // row at a time.
-  static void accumulate_tile(const Tile& queries, Stream values, int head_dim) {
+  // What all queries of the tile see in the same slots is added for all of them; the few positions that only some see, for
+  // the heads of a row at a time. next: what is read after the block's values.
+  static void accumulate_tile(const AttentionTask& task, const Tile& queries, int block, const uint16_t* next) {
     static constexpr auto variants = accumulate_variants(std::make_index_sequence<tile * vectors>());
-    const int common = queries.fewest();
+    const int head_dim = task.head_dim, start = block * kPagePositions;
+    const bool own = task.on_path(start + kPagePositions - 1);
+    const int common = own ? smaller(queries.fewest(), own_begin(task, start)) : queries.fewest();
     for (int channel = 0; channel < head_dim; channel += kStretch) {
       const int count = smaller(vectors, (head_dim - channel) / 16);
-      variants[variant(queries.count, count)](queries, values, head_dim, {0, 0, common, channel});
+      variants[variant(queries.count, count)](queries, {task.values[block], next}, head_dim,
+                                              {0, 0, common, 0, channel, true});
       for (int t = 0, alike; t < queries.count; t += alike) {
-        const int seen = queries.positions[t];
-        for (alike = 1; t + alike < queries.count && queries.positions[t + alike] == seen;) ++alike;
-        if (seen > common) variants[variant(alike, count)](queries, values, head_dim, {t, common, seen, channel});
+        const int seen = queries.positions[t], row = queries.queries[t]->row;
+        const auto joins = [&](int other) {
+          return queries.positions[other] == seen && (!own || queries.queries[other]->row == row);
+        };
+        for (alike = 1; t + alike < queries.count && joins(t + alike);) ++alike;
+        for (int begin = common, end; begin < seen; begin = end) {
+          const int slot = task.slot(row, start + begin), lane = slot % kPagePositions;
+          end = own ? begin + 1 : seen;
+          while (end < seen && task.slot(row, start + end) == slot + end - begin && lane + end - begin < kPagePositions)
+            ++end;
+          variants[variant(alike, count)](queries, {task.values[slot / kPagePositions], next}, head_dim,
+                                          {t, begin, end, lane, channel, false});
+        }
       }
     }
   }
 
-  // The block's part of the result of queries that all read the same keys and values.
+  // The block's part of the result of some queries.
   static void attend_together(const AttentionTask& task, Query* const* queries, int count, int block) {
     const int start = block * kPagePositions;
     Tile together;
@@ -251,12 +295,14 @@ struct Attention {
       together.positions[t] = smaller(kPagePositions, query.visible - start);
       together.hidden[t] = query.first > start ? query.first - start : 0;
     }
-    const Query& first = *queries[0];
-    const uint16_t *const keys = task.key_block(first.row, block), *const values = task.value_block(first.row, block);
-    const bool last = first.visible <= start + kPagePositions;
-    score_tile(together, {keys, values}, task.head_dim);
+    const uint16_t *const keys = task.keys[block], *const values = task.values[block];
+    const bool own = task.on_path(start + kPagePositions - 1);
+    const int slots = own ? smaller(kPagePositions, task.slots - start) : together.most();
+    score_tile(together, {keys, values}, task.head_dim, slots);
+    if (own) follow_paths(task, together, block);
     weigh_tile(together);
-    accumulate_tile(together, {values, last ? keys : task.key_block(first.row, block + 1)}, task.head_dim);
+    const bool last = task.slots <= start + kPagePositions;
+    accumulate_tile(task, together, block, last ? keys : task.keys[block + 1]);
   }
 
   // The block's part of the result of those queries that see some of it.
@@ -267,15 +313,11 @@ struct Attention {
     for (int i = 0; i < count; ++i) {
       if (queries[i].visible > start && queries[i].first < start + kPagePositions) seeing[all++] = &queries[i];
     }
-    for (int i = 0, alike; i < all; i += alike) {
-      const int row = seeing[i]->row;
-      for (alike = 1; i + alike < all && task.same_block(row, seeing[i + alike]->row, block);) ++alike;
-      // Tiles as even as can be: in small ones a load, and a conversion, serves fewer queries.
-      const int tiles = (alike + tile - 1) / tile;
-      for (int t = 0; t < tiles; ++t) {
-        const int begin = i + alike * t / tiles, end = i + alike * (t + 1) / tiles;
-        attend_together(task, seeing + begin, end - begin, block);
-      }
+    // Tiles as even as can be: in small ones a load, and a conversion, serves fewer queries.
+    const int tiles = (all + tile - 1) / tile;
+    for (int t = 0; t < tiles; ++t) {
+      const int begin = all * t / tiles, end = all * (t + 1) / tiles;
+      attend_together(task, seeing + begin, end - begin, block);
     }
   }
 
@@ -307,7 +349,7 @@ struct Attention {
   static void attend(const AttentionTask& task) {
     constexpr int line = 32;  // f16
     const int earliest = task.first_seen(0) / kPagePositions;
-    for (int i = 0; i < task.head_dim * kPagePositions; i += line) fetch(task.key_block(0, earliest) + i);
+    for (int i = 0; i < task.head_dim * kPagePositions; i += line) fetch(task.keys[earliest] + i);
     Query queries[kQueriesAtOnce];
     const int rows_at_once = task.group < kQueriesAtOnce ? kQueriesAtOnce / task.group : 1;
     for (int row = 0; row < task.rows; row += rows_at_once) {

@@ -23,10 +23,11 @@ using Halves = std::vector<uint16_t>;
 // A cache of one kv head: `positions` keys and values in blocks; what lies past them is NaN, so that a kernel which
 // reads it into a sum shows.
 struct Cache {
-  int head_dim, blocks;
+  int head_dim, positions, blocks;
   std::vector<Halves> keys, values;
 
-  Cache(int head_dim, int positions, uint32_t seed) : head_dim(head_dim), blocks((positions + 63) / 64) {
+  Cache(int head_dim, int positions, uint32_t seed)
+      : head_dim(head_dim), positions(positions), blocks((positions + 63) / 64) {
     const auto size = static_cast<size_t>(head_dim * kPagePositions);
     keys.assign(static_cast<size_t>(blocks), Halves(size, 0x7e00));
     values = keys;
@@ -45,6 +46,13 @@ struct Cache {
   uint16_t& value(int position, int c) {
     return values[static_cast<size_t>(position / 64)][static_cast<size_t>(position % 64 * head_dim + c)];
   }
+};
+
+// A tree's: see AttentionTask.
+struct Paths {
+  int own_from = 0;
+  ptrdiff_t stride = 0;
+  std::vector<int> slots;
 };
 
 // Rows of queries, and how the kernels are called on them.
@@ -72,20 +80,11 @@ struct Problem {
     return one;
   }
 
-  // Each row of `own` holds the blocks that follow the shared ones, for that row.
-  std::vector<float> attend(const Kernels& kernels, const Cache& shared, int shared_blocks,
-                            const std::vector<const Cache*>& own = {}) const {
-    std::vector<const uint16_t*> keys, values, own_keys, own_values;
-    for (int b = 0; b < shared_blocks; ++b) {
-      keys.push_back(shared.keys[static_cast<size_t>(b)].data());
-      values.push_back(shared.values[static_cast<size_t>(b)].data());
-    }
-    const int own_blocks = own.empty() ? 0 : own[0]->blocks - shared_blocks;
-    for (const Cache* cache : own) {
-      for (int b = shared_blocks; b < cache->blocks; ++b) {
-        own_keys.push_back(cache->keys[static_cast<size_t>(b)].data());
-        own_values.push_back(cache->values[static_cast<size_t>(b)].data());
-      }
+  std::vector<float> attend(const Kernels& kernels, const Cache& cache, const Paths& paths = {}) const {
+    std::vector<const uint16_t*> keys, values;
+    for (int b = 0; b < cache.blocks; ++b) {
+      keys.push_back(cache.keys[static_cast<size_t>(b)].data());
+      values.push_back(cache.values[static_cast<size_t>(b)].data());
     }
     std::vector<float> out(queries.size(), 7.0f), scratch(attention_scratch(head_dim, group, rows()));
     kernels.attend({.head_dim = head_dim,
@@ -98,12 +97,12 @@ struct Problem {
                     .out_stride = static_cast<ptrdiff_t>(row_size()),
                     .visible = visible.data(),
                     .window = window,
-                    .shared_blocks = shared_blocks,
                     .keys = keys.data(),
                     .values = values.data(),
-                    .own_blocks = own_blocks,
-                    .own_keys = own_keys.data(),
-                    .own_values = own_values.data(),
+                    .paths = paths.slots.empty() ? nullptr : paths.slots.data(),
+                    .path_stride = paths.stride,
+                    .own_from = paths.own_from,
+                    .slots = cache.positions,
                     .scratch = scratch.data()});
     return out;
   }
@@ -119,7 +118,7 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 std::vector<float> one_by_one(const Problem& problem, const Kernels& kernels, const Cache& cache) {
   std::vector<float> joined;
   for (int r = 0; r < problem.rows(); ++r) {
-    const std::vector<float> out = problem.row(r).attend(kernels, cache, cache.blocks);
+    const std::vector<float> out = problem.row(r).attend(kernels, cache);
     joined.insert(joined.end(), out.begin(), out.end());
   }
   return joined;
@@ -161,7 +160,7 @@ TEST(attention_is_softmax_of_the_scores_times_the_values) {
   for (const int head_dim : {64, 80, 128}) {
     Cache cache(head_dim, 129, 1);
     const Problem problem(head_dim, 3, kBorders, 2);
-    const std::vector<float> out = problem.attend(portable_kernels(), cache, cache.blocks);
+    const std::vector<float> out = problem.attend(portable_kernels(), cache);
     for (int row = 0; row < problem.rows(); ++row) {
       for (int head = 0; head < problem.group; ++head) {
         const std::vector<double> exact = softmax_in_double(problem, row, head, cache);
@@ -179,7 +178,7 @@ TEST(attention_with_a_window_is_softmax_of_what_it_shows) {
   Problem problem(64, 3, {1, 7, 64, 65, 100, 128, 129, 200}, 22);
   for (const int window : {1, 2, 7, 63, 64, 65, 100, 199, 200}) {
     problem.window = window;
-    const std::vector<float> out = problem.attend(portable_kernels(), cache, cache.blocks);
+    const std::vector<float> out = problem.attend(portable_kernels(), cache);
     for (int row = 0; row < problem.rows(); ++row) {
       const std::vector<double> exact = softmax_in_double(problem, row, 1, cache);
       for (int c = 0; c < 64; ++c) {
@@ -197,7 +196,7 @@ TEST(attention_with_a_window_has_the_same_bits_everywhere_and_in_any_company) {
       problem.window = window;
       const std::vector<float> expected = one_by_one(problem, portable_kernels(), cache);
       for (const Kernels* kernels : available_kernels()) {
-        CHECK(same(problem.attend(*kernels, cache, cache.blocks), expected));
+        CHECK(same(problem.attend(*kernels, cache), expected));
         CHECK(same(one_by_one(problem, *kernels, cache), expected));
       }
     }
@@ -207,9 +206,9 @@ TEST(attention_with_a_window_has_the_same_bits_everywhere_and_in_any_company) {
 TEST(attention_as_wide_as_what_is_visible_has_no_window) {
   const Cache cache(64, 129, 25);
   Problem problem(64, 3, kBorders, 26);
-  const std::vector<float> expected = problem.attend(portable_kernels(), cache, cache.blocks);
+  const std::vector<float> expected = problem.attend(portable_kernels(), cache);
   problem.window = 129;
-  CHECK(same(problem.attend(portable_kernels(), cache, cache.blocks), expected));
+  CHECK(same(problem.attend(portable_kernels(), cache), expected));
 }
 
 TEST(attention_has_the_same_bits_everywhere) {
@@ -217,10 +216,10 @@ TEST(attention_has_the_same_bits_everywhere) {
     for (const int group : {1, 2, 3, 4, 6, 7, 16}) {
       const Cache cache(head_dim, 129, 3);
       const Problem problem(head_dim, group, {129, 64, 1, 66, 128}, 4);
-      const std::vector<float> expected = problem.attend(portable_kernels(), cache, cache.blocks);
+      const std::vector<float> expected = problem.attend(portable_kernels(), cache);
       CHECK(std::none_of(expected.begin(), expected.end(), [](float x) { return std::isnan(x); }));
       for (const Kernels* kernels : available_kernels()) {
-        CHECK(same(problem.attend(*kernels, cache, cache.blocks), expected));
+        CHECK(same(problem.attend(*kernels, cache), expected));
       }
     }
   }
@@ -232,12 +231,12 @@ TEST(attention_of_a_row_does_not_depend_on_the_other_rows) {
       for (const int first : {1, 57, 60, 64, 121}) {
         const Cache cache(64, first + 8, 5);
         const Problem problem(64, group, chain(first, 9), 6);
-        CHECK(same(problem.attend(*kernels, cache, cache.blocks), one_by_one(problem, *kernels, cache)));
+        CHECK(same(problem.attend(*kernels, cache), one_by_one(problem, *kernels, cache)));
       }
     }
     const Cache cache(64, 129, 7);
     const Problem borders(64, 3, kBorders, 8);
-    CHECK(same(borders.attend(*kernels, cache, cache.blocks), one_by_one(borders, *kernels, cache)));
+    CHECK(same(borders.attend(*kernels, cache), one_by_one(borders, *kernels, cache)));
   }
 }
 
@@ -245,39 +244,43 @@ TEST(attention_of_a_prefill_slice_is_that_of_its_rows) {
   const Cache cache(64, 200, 9);
   for (const Kernels* kernels : available_kernels()) {
     const Problem problem(64, 3, chain(1, 200), 10);  // more queries than one pass serves
-    CHECK(same(problem.attend(*kernels, cache, cache.blocks), one_by_one(problem, *kernels, cache)));
+    CHECK(same(problem.attend(*kernels, cache), one_by_one(problem, *kernels, cache)));
   }
 }
 
 TEST(attention_of_a_tree_path_is_that_of_the_chain) {
-  for (const Kernels* kernels : available_kernels()) {
-    for (const int committed : {5, 62, 64, 100}) {
-      // Rows of a tree: each sees the committed positions and its own path, which ends where it does.
-      const Cache trunk(64, committed, 11);
-      const std::vector<int> visible = {committed + 1, committed + 2, committed + 2, committed + 70};
-      Problem problem(64, 3, visible, 12);
-      problem.window = committed % 2 == 0 ? 30 : 0;
-      const int blocks = (committed + 70 + 63) / 64, shared = committed / 64;
-      std::vector<Cache> paths;
-      for (size_t row = 0; row < visible.size(); ++row) {
-        Cache path(64, blocks * 64, 13 + static_cast<uint32_t>(row));
-        for (int position = 0; position < committed; ++position) {
+  std::mt19937 random(11);
+  for (const int rows : {2, 5, 9, 80, 130}) {
+    for (const int before : {4, 50, 61, 62, 63, 64, 99, 127}) {
+      // Row 0 lies in the slot `before`, row r, which follows an earlier one, in the slot before + r.
+      Cache cache(64, before + rows, 12);
+      Paths paths{before + 1, rows - 1, std::vector<int>(static_cast<size_t>(rows * (rows - 1)))};
+      std::vector<int> visible = {before + 1};
+      for (int row = 1; row < rows; ++row) {
+        const int latest = rows > 9 ? row - 1 : 0;  // deep trees, and wide ones
+        const int above = std::uniform_int_distribution(std::max(0, latest - 2), row - 1)(random);
+        const int depth = visible[static_cast<size_t>(above)] - before;
+        const auto path = paths.slots.begin() + row * (rows - 1);
+        std::copy_n(paths.slots.begin() + above * (rows - 1), depth - 1, path);
+        path[depth - 1] = before + row;
+        visible.push_back(before + depth + 1);
+      }
+      Problem problem(64, 3, visible, 13);
+      problem.window = before % 2 == 0 ? 30 : 0;
+      std::vector<float> chains;
+      for (int row = 0; row < rows; ++row) {
+        Cache chain = cache;
+        for (int at = before + 1; at < visible[static_cast<size_t>(row)]; ++at) {
           for (int c = 0; c < 64; ++c) {
-            path.key(position, c) = Cache(trunk).key(position, c);
-            path.value(position, c) = Cache(trunk).value(position, c);
+            const int slot = paths.slots[static_cast<size_t>(row * (rows - 1) + at - before - 1)];
+            chain.key(at, c) = cache.key(slot, c);
+            chain.value(at, c) = cache.value(slot, c);
           }
         }
-        paths.push_back(path);
-      }
-      std::vector<const Cache*> own;
-      for (const Cache& path : paths) own.push_back(&path);
-      const std::vector<float> tree = problem.attend(*kernels, trunk, shared, own);
-      std::vector<float> chains;
-      for (int row = 0; row < problem.rows(); ++row) {
-        const std::vector<float> out = problem.row(row).attend(*kernels, paths[static_cast<size_t>(row)], blocks);
+        const std::vector<float> out = problem.row(row).attend(portable_kernels(), chain);
         chains.insert(chains.end(), out.begin(), out.end());
       }
-      CHECK(same(tree, chains));
+      for (const Kernels* kernels : available_kernels()) CHECK(same(problem.attend(*kernels, cache, paths), chains));
     }
   }
 }
@@ -286,10 +289,10 @@ TEST(attention_of_extreme_scores_stays_finite) {
   Cache cache(64, 130, 14);
   Problem problem(64, 3, {130, 65}, 15);
   for (float& query : problem.queries) query *= 1e4f;  // one weight is 1, the others underflow
-  const std::vector<float> expected = problem.attend(portable_kernels(), cache, cache.blocks);
+  const std::vector<float> expected = problem.attend(portable_kernels(), cache);
   CHECK(std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
   for (const Kernels* kernels : available_kernels()) {
-    CHECK(same(problem.attend(*kernels, cache, cache.blocks), expected));
+    CHECK(same(problem.attend(*kernels, cache), expected));
   }
 }
 
@@ -298,9 +301,9 @@ TEST(attention_of_weights_that_are_barely_normal_has_the_same_bits_everywhere) {
   for (const float factor : {4.0f, 6.0f, 8.0f, 10.0f, 14.0f}) {  // scores some 60 to 200 below the largest one
     Problem problem(64, 3, {192, 191, 190}, 28);
     for (float& query : problem.queries) query *= factor;
-    const std::vector<float> expected = problem.attend(portable_kernels(), cache, cache.blocks);
+    const std::vector<float> expected = problem.attend(portable_kernels(), cache);
     for (const Kernels* kernels : available_kernels()) {
-      CHECK(same(problem.attend(*kernels, cache, cache.blocks), expected));
+      CHECK(same(problem.attend(*kernels, cache), expected));
     }
   }
 }
@@ -310,7 +313,7 @@ TEST(attention_shows_a_nan_in_every_kernel) {
   cache.key(3, 5) = 0x7e00;
   const Problem problem(64, 3, {70, 3}, 17);
   for (const Kernels* kernels : available_kernels()) {
-    const std::vector<float> out = problem.attend(*kernels, cache, cache.blocks);
+    const std::vector<float> out = problem.attend(*kernels, cache);
     CHECK(std::all_of(out.begin(), out.begin() + 192, [](float x) { return std::isnan(x); }));
     CHECK(std::all_of(out.begin() + 192, out.end(), [](float x) { return std::isfinite(x); }));
   }

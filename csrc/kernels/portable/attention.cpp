@@ -24,7 +24,7 @@ struct Softmax {
 
 }  // namespace
 
-// scores[j] = sum over channels, in order, of query[c] * key[c][j]
+// scores[j] = sum over channels, in order, of query[c] * key[c][j], for slots that follow one another
 static void score(const float* query, const uint16_t* keys, int head_dim, int positions, float* scores) {
   std::fill_n(scores, positions, 0.0f);
   for (int c = 0; c < head_dim; ++c) {
@@ -55,13 +55,21 @@ static void attend_one(const AttentionTask& task, int row, const float* query, f
   const int first = task.first_seen(row);
   for (int block = first / kPagePositions; block * kPagePositions < task.visible[row]; ++block) {
     const int positions = std::min(kPagePositions, task.visible[row] - block * kPagePositions);
+    const int start = block * kPagePositions;
     float weights[kPagePositions];
-    score(scaled_query, task.key_block(row, block), task.head_dim, positions, weights);
-    std::fill_n(weights, std::max(0, first - block * kPagePositions), -std::numeric_limits<float>::infinity());
+    int common = 0;
+    while (common < positions && !task.on_path(start + common)) ++common;
+    score(scaled_query, task.keys[block], task.head_dim, common, weights);
+    for (int j = common; j < positions; ++j) {
+      const int slot = task.slot(row, start + j);
+      score(scaled_query, task.keys[slot / kPagePositions] + slot % kPagePositions, task.head_dim, 1, weights + j);
+    }
+    std::fill_n(weights, std::max(0, first - start), -std::numeric_limits<float>::infinity());
     const float correction = weigh(softmax, weights, positions);
     for (int c = 0; c < task.head_dim; ++c) out[c] *= correction;
     for (int j = 0; j < positions; ++j) {
-      const uint16_t* value = task.value_block(row, block) + static_cast<ptrdiff_t>(j) * task.head_dim;
+      const int slot = task.slot(row, start + j);
+      const uint16_t* value = task.values[slot / kPagePositions] + ptrdiff_t(slot % kPagePositions) * task.head_dim;
       for (int c = 0; c < task.head_dim; ++c) out[c] = fused(weights[j], f16_to_f32(value[c]), out[c]);
     }
   }
