@@ -50,7 +50,7 @@ def test_the_network_computes_what_the_engine_does(tmp_path, architecture):
 
 def test_a_healed_draft_is_right_more_often_and_drafts(tmp_path, tiny_llama, corpus, cut):
     out = tmp_path / "healed.gguf"
-    card = heal_draft(str(tiny_llama), str(cut), 1, corpus, out, HEALING, COMMAND, **QUIET)
+    card = heal_draft(str(tiny_llama), str(cut), 1, [corpus], out, HEALING, COMMAND, **QUIET)
     before, after = card["held_out_before"]["greedy"][0], card["held_out"]["greedy"][0]
     assert after > before + 0.1
     record = json.loads(out.with_suffix(".json").read_text())
@@ -71,7 +71,7 @@ def test_a_healed_draft_is_right_more_often_and_drafts(tmp_path, tiny_llama, cor
 def test_an_interrupted_run_goes_on_and_ends_as_a_whole_one(tmp_path, tiny_llama, corpus, cut):
     short = Healing(epochs=1.0, batch=16, rate=1e-3, minutes=None, seed=1)
     whole, parts = tmp_path / "whole.gguf", tmp_path / "parts.gguf"
-    heal_draft(str(tiny_llama), str(cut), 1, corpus, whole, short, COMMAND, **QUIET)
+    heal_draft(str(tiny_llama), str(cut), 1, [corpus], whole, short, COMMAND, **QUIET)
 
     class Interrupted(Exception):
         pass
@@ -86,12 +86,12 @@ def test_an_interrupted_run_goes_on_and_ends_as_a_whole_one(tmp_path, tiny_llama
         real = Fit.run
         patch.setattr(Fit, "run", lambda self, show, **how: real(self, show, **(how | {"evaluate_every": 2})))
         with pytest.raises(Interrupted):
-            heal_draft(str(tiny_llama), str(cut), 1, corpus, parts, short, COMMAND, interrupt)
+            heal_draft(str(tiny_llama), str(cut), 1, [corpus], parts, short, COMMAND, interrupt)
     assert not parts.exists()
     other = Healing(epochs=2.0, batch=16, rate=1e-3, minutes=None, seed=1)
     with pytest.raises(UsageError, match="belongs to a run with other settings"):
-        heal_draft(str(tiny_llama), str(cut), 1, corpus, parts, other, COMMAND, **QUIET)
-    heal_draft(str(tiny_llama), str(cut), 1, corpus, parts, short, COMMAND, **QUIET)
+        heal_draft(str(tiny_llama), str(cut), 1, [corpus], parts, other, COMMAND, **QUIET)
+    heal_draft(str(tiny_llama), str(cut), 1, [corpus], parts, short, COMMAND, **QUIET)
     assert parts.read_bytes() == whole.read_bytes()
 
 
@@ -103,4 +103,4 @@ def test_what_cannot_be_healed_is_said(tmp_path, tiny_llama, corpus, cut):
     ]
     for draft, name, error, words in cases:
         with pytest.raises(error, match=words):
-            heal_draft(str(tiny_llama), str(draft), 1, corpus, tmp_path / name, HEALING, COMMAND, **QUIET)
+            heal_draft(str(tiny_llama), str(draft), 1, [corpus], tmp_path / name, HEALING, COMMAND, **QUIET)

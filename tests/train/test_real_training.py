@@ -33,7 +33,7 @@ def test_a_head_of_three_minutes_accepts_a_quarter_of_first_tokens(tmp_path, emb
     write_data(str(embedded_model), None, prompts, (), tmp_path / "corpus", answers, COMMAND, **QUIET)
     training = Training("eagle", 2048, 2, 3.0, 8, 5e-4, 8, 2.0, 0)
     out = tmp_path / "head.safetensors"
-    card = train_head(str(embedded_model), None, tmp_path / "corpus", out, training, COMMAND, **QUIET)
+    card = train_head(str(embedded_model), None, [tmp_path / "corpus"], out, training, COMMAND, **QUIET)
     first, second = card["held_out"]["greedy"]
     assert first > 0.25
     assert 0 < second < first

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import outpace
 from outpace.errors import UsageError
@@ -17,7 +18,7 @@ torch = pytest.importorskip("torch", reason="training is not installed (pip inst
 
 from outpace.heads.config import HeadConfig  # noqa: E402
 from outpace.train.batches import Text, collate, read_texts  # noqa: E402
-from outpace.train.corpus import Corpus  # noqa: E402
+from outpace.train.corpus import Corpora, Corpus  # noqa: E402
 from outpace.train.losses import acceptance, aimed_loss  # noqa: E402
 from outpace.train.medusa import FeatureHeads  # noqa: E402
 from outpace.train.network import DraftNetwork  # noqa: E402
@@ -107,7 +108,7 @@ def test_rows_count_where_an_answer_was_drafted_and_its_law_is_known():
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_learns_and_its_head_drafts(tiny_llama, corpus, tmp_path, monkeypatch, kind):
     out = tmp_path / "head.safetensors"
-    card = train_head(str(tiny_llama), None, corpus, out, replace(TRAINING, kind=kind), COMMAND, **QUIET)
+    card = train_head(str(tiny_llama), None, [corpus], out, replace(TRAINING, kind=kind), COMMAND, **QUIET)
     chance = 1 / 320
     assert card["held_out"]["greedy"][0] > 20 * chance
     assert card["steps"] == card["steps_planned"]
@@ -140,12 +141,12 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(monkeypatch, tiny_llama
         out = tmp_path / f"{name}.safetensors"
         if name == "pieces":
             with pytest.raises(KeyboardInterrupt):
-                train_head(str(tiny_llama), None, corpus, out, training, COMMAND, cut)
+                train_head(str(tiny_llama), None, [corpus], out, training, COMMAND, cut)
             assert out.with_suffix(".checkpoint").exists()
             assert not out.exists()
             with pytest.raises(UsageError, match="other settings"):
-                train_head(str(tiny_llama), None, corpus, out, replace(training, rate=1e-3), COMMAND, **QUIET)
-        train_head(str(tiny_llama), None, corpus, out, training, COMMAND, **QUIET)
+                train_head(str(tiny_llama), None, [corpus], out, replace(training, rate=1e-3), COMMAND, **QUIET)
+        train_head(str(tiny_llama), None, [corpus], out, training, COMMAND, **QUIET)
         heads.append(read_head(out))
     for name, (_, blocks) in heads[0].matrices.items():
         assert np.array_equal(blocks, heads[1].matrices[name][1])
@@ -161,13 +162,35 @@ def test_what_cannot_be_trained_is_refused(tiny_llama, corpus, tmp_path):
         ({"draft_vocab": 321}, "1 to 320 tokens"),
     ):
         with pytest.raises(UsageError, match=words):
-            train_head(str(tiny_llama), None, corpus, out, replace(TRAINING, **change), COMMAND, **QUIET)
+            train_head(str(tiny_llama), None, [corpus], out, replace(TRAINING, **change), COMMAND, **QUIET)
     with pytest.raises(UsageError, match="no corpus here"):
-        train_head(str(tiny_llama), None, tmp_path, out, TRAINING, COMMAND, **QUIET)
+        train_head(str(tiny_llama), None, [tmp_path], out, TRAINING, COMMAND, **QUIET)
+    with pytest.raises(UsageError, match="a folder with a corpus, got none"):
+        train_head(str(tiny_llama), None, [], out, TRAINING, COMMAND, **QUIET)
+
+
+def test_corpora_of_one_target_are_read_as_one(corpus, tmp_path):
+    twice = Corpora([corpus, corpus])
+    once = Corpora([corpus])
+    assert twice.shards() == 2 * once.shards()
+    assert (twice.target, twice.taps) == (once.target, once.taps)
+    assert [len(texts) for texts in read_texts(twice)] == [2 * len(texts) for texts in read_texts(once)]
+    assert len({twice.content_hash(), once.content_hash(), Corpus(corpus).content_hash()}) == 2
+    for name, other in (("target", "another"), ("taps", [0])):
+        folder = tmp_path / name
+        folder.mkdir()
+        described = json.loads((corpus / "corpus.json").read_text())
+        described["recipe"][name] = other
+        (folder / "corpus.json").write_text(json.dumps(described))
+        with refused(
+            UsageError,
+            f"{folder} cannot be joined to {corpus}: {name} {other} there, {Corpus(corpus).recipe[name]} here",
+        ):
+            Corpora([corpus, folder])
 
 
 def test_held_out_texts_are_never_trained_on(corpus):
-    training, held_out = read_texts(Corpus(corpus))
+    training, held_out = read_texts(Corpora([corpus]))
     seen = {tuple(text.tokens[: text.prompt]) for text in training}
     assert held_out
     assert not any(tuple(text.tokens[: text.prompt]) in seen for text in held_out)

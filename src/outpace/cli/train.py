@@ -40,10 +40,14 @@ Exclude: TypeAlias = Annotated[
         help="Prompts that must not be trained on, such as those of a benchmark; may be repeated.",
     ),
 ]
-Folder: TypeAlias = Annotated[
-    Path,
+Folders: TypeAlias = Annotated[
+    list[Path],
     typer.Option(
-        "--data", metavar="FOLDER", show_default="needed", rich_help_panel=DATA, help="What `train data` wrote."
+        "--data",
+        metavar="FOLDER",
+        show_default="needed",
+        rich_help_panel=DATA,
+        help="What `train data` wrote; may be repeated.",
     ),
 ]
 Out: TypeAlias = Annotated[
@@ -96,6 +100,7 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True, help="Write training text with the target, and train draft heads on it."
     )
     group.command("prompts")(prompts)
+    group.command("tasks")(tasks)
     group.command("data")(data)
     for kind, about in _ABOUT.items():
         group.command(kind, help=about)(_command(kind))
@@ -135,6 +140,23 @@ def prompts(
     with _bar("prompts") as show:
         found = ask_prompts(model, threads, out, asking, show)
     console.note(f"{out}: {found:,} prompts")
+
+
+def tasks(
+    folders: Folders,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", show_default="needed", help="JSON lines, a new file.")
+    ],
+    model: options.Model = options.EMBEDDED,
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", rich_help_panel=DATA, help="Prompts to write at most.")
+    ] = 2000,
+    seed: Seed = 0,
+) -> None:
+    """Make prompts of a corpus: something to be done with an answer, such as to summarise or to translate it."""
+    from outpace.train.running import task_prompts
+
+    console.note(f"{out}: {task_prompts(model, folders, out, count, seed):,} prompts")
 
 
 def data(
@@ -191,7 +213,7 @@ _ABOUT = {
 
 def _command(kind: str) -> Callable[..., None]:
     def train(
-        folder: Folder,
+        folders: Folders,
         out: Out,
         model: options.Model = options.EMBEDDED,
         vocab: DraftVocabulary = 4096,
@@ -211,7 +233,7 @@ def _command(kind: str) -> Callable[..., None]:
             raise UsageError(f"bits must be 4 or 8, got {bits}")
         wanted = Training(kind, vocab, block, epochs, batch, rate, bits, minutes, seed, start)
         with _bar("steps") as show:
-            card = train_head(model, threads, folder, out, wanted, _typed(), show)
+            card = train_head(model, threads, folders, out, wanted, _typed(), show)
         _tell(out, card)
 
     return train
@@ -227,7 +249,7 @@ def distill(
             help="The GGUF to begin with: `draft make` writes it.",
         ),
     ],
-    folder: Folder,
+    folders: Folders,
     out: Annotated[
         Path,
         typer.Option(
@@ -250,7 +272,7 @@ def distill(
 
     healing = Healing(epochs, batch, rate, minutes, seed)
     with _bar("steps") as show:
-        card = heal_draft(model, draft, threads, folder, out, healing, _typed(), show)
+        card = heal_draft(model, draft, threads, folders, out, healing, _typed(), show)
     before, after = card["held_out_before"], card["held_out"]
     console.note(
         f"{out}: accepted on held-out text {after['greedy'][0]:.3f} +-{after['greedy_error'][0]:.3f}, "

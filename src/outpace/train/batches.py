@@ -12,10 +12,7 @@ from torch import Tensor
 
 from outpace.errors import UsageError
 from outpace.heads import tensorfile
-from outpace.train.corpus import Corpus
-
-HELD_OUT_EVERY = 20
-"""One prompt in so many, by its index, is never trained on."""
+from outpace.train.corpus import HELD_OUT_EVERY, Corpora
 
 _WINDOW = 32  # batches whose texts are sorted by the length of their prompts
 
@@ -54,11 +51,11 @@ class Batch:
         return (rows - step >= self.prompts[:, None] - 1) & (rows <= self.lengths[:, None] - 3)
 
 
-def read_texts(corpus: Corpus) -> tuple[list[Text], list[Text]]:
+def read_texts(corpora: Corpora) -> tuple[list[Text], list[Text]]:
     """Returns the texts to train on and those held out. Raises UsageError when either is empty."""
     training: list[Text] = []
     held_out: list[Text] = []
-    for path in corpus.shards():
+    for path in corpora.shards():
         a = tensorfile.read(path).arrays
         for n, index in enumerate(a["indices"]):
             at = slice(int(a["offsets"][n]), int(a["offsets"][n + 1]))
@@ -68,18 +65,18 @@ def read_texts(corpus: Corpus) -> tuple[list[Text], list[Text]]:
             text = Text(a["tokens"][at], a["hidden"][at], a["log_sums"][at], prompt, bool(a["temperatures"][n] == 0))
             (training if index % HELD_OUT_EVERY else held_out).append(text)
     if not training or not held_out:
-        raise UsageError(f"{corpus.folder}: {len(training)} + {len(held_out)} texts are too few; write more of them")
+        raise UsageError(f"{corpora.name}: {len(training)} + {len(held_out)} texts are too few; write more of them")
     return training, held_out
 
 
-def batches(texts: Sequence[Text], size: int, rng: np.random.Generator) -> Iterator[Batch]:
-    """Yields each text once, in an order of the generator's."""
+def batches(texts: Sequence[Text], size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
+    """Yields each text once, in an order of the generator's; without the first `skip` batches."""
     order = rng.permutation(len(texts))
     groups: list[list[Text]] = []
     for first in range(0, len(order), size * _WINDOW):
         window = sorted((texts[i] for i in order[first : first + size * _WINDOW]), key=lambda text: text.prompt)
         groups += [window[at : at + size] for at in range(0, len(window), size)]
-    for group in rng.permutation(len(groups)):
+    for group in rng.permutation(len(groups))[skip:]:
         yield collate(groups[group])
 
 

@@ -33,6 +33,10 @@ from outpace.train.record import read_json, write_json
 from outpace.types import EMPTY, Array, Prompt, Target, TargetSession, Verdict
 
 SHARD_TOKENS = 1 << 15
+
+HELD_OUT_EVERY = 20
+"""One prompt in so many, by its index, is never trained on."""
+
 _F16_MAX = 65504.0
 
 
@@ -131,6 +135,38 @@ class Corpus:
             done |= {int(index) for index in arrays["indices"]}
             tokens += int(arrays["offsets"][-1] - arrays["prompts"].sum())
         return done, tokens
+
+
+class Corpora:
+    """Several corpora of one target, to be trained on as one: answers to other prompts, or at other temperatures.
+
+    Raises UsageError for folders without a corpus, and for those of other targets or layers.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        if not folders:
+            raise UsageError("training needs a folder with a corpus, got none")
+        self.all = [Corpus(folder) for folder in folders]
+        self.name = ", ".join(map(str, folders))
+        first = self.all[0].recipe
+        self.target: str = first["target"]
+        self.taps: tuple[int, ...] = tuple(first["taps"])
+        for corpus in self.all[1:]:
+            for name in ("target", "taps"):
+                if corpus.recipe[name] != first[name]:
+                    raise UsageError(
+                        f"{corpus.folder} cannot be joined to {folders[0]}: {name} {corpus.recipe[name]} there, "
+                        f"{first[name]} here"
+                    )
+
+    def shards(self) -> list[Path]:
+        """Returns the finished shards of each in order."""
+        return [path for corpus in self.all for path in corpus.shards()]
+
+    def content_hash(self) -> str:
+        """Returns the hash of the corpus, or of all their hashes in turn."""
+        hashes = [corpus.content_hash() for corpus in self.all]
+        return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def write_corpus(

@@ -19,7 +19,7 @@ from outpace.errors import UsageError, VocabularyMismatch
 from outpace.native.loading import open_weights
 from outpace.text import Text as Words
 from outpace.train.batches import Batch, Text, read_texts
-from outpace.train.corpus import Corpus
+from outpace.train.corpus import Corpora
 from outpace.train.decoder import Decoder
 from outpace.train.fitting import Fit, Report, Schedule
 from outpace.train.making import held_out_figures
@@ -60,7 +60,7 @@ class Distilling(Fit):
 def heal(
     model: Path,
     draft: Path,
-    folder: Path,
+    folders: Sequence[Path],
     out: Path,
     schedule: Schedule,
     command: Sequence[str],
@@ -69,24 +69,25 @@ def heal(
 ) -> dict[str, Any]:
     """Returns the card of the healed draft, a GGUF file that is in `out`, with its record beside it.
 
-    model: the target that wrote the corpus of `folder`. draft: the GGUF to begin with. The checkpoint lies beside
+    model: the target that wrote the corpora of `folders`. draft: the GGUF to begin with. The checkpoint lies beside
     `out` until the draft is written, so that the same call goes on after an interruption.
     Raises VocabularyMismatch, UsageError when the corpus or the checkpoint is of something else, and ModelError.
     """
     _check_tokens(model, draft)
     torch.manual_seed(schedule.seed)
-    network, source, corpus = Decoder(draft), read_source(model), Corpus(folder)
-    training, held_out = read_texts(corpus)
+    network, source, corpora = Decoder(draft), read_source(model), Corpora(folders)
+    training, held_out = read_texts(corpora)
     width = training[0].hidden.shape[-1]
     if width != source.config.hidden_size:
         raise UsageError(
-            f"{folder} was written by a target of hidden size {width}, {model.name} has {source.config.hidden_size}"
+            f"{corpora.name} was written by a target of hidden size {width}, {model.name} has "
+            f"{source.config.hidden_size}"
         )
     checkpoint = out.with_suffix(".checkpoint")
     fit = Distilling(network, source, (training, held_out), schedule, checkpoint)
     before = held_out_figures(fit.evaluate())
     found = fit.run(show, seconds=seconds)
-    inputs = {"corpus": corpus.content_hash(), "target": corpus.recipe["target"], "draft": network.config.sha256}
+    inputs = {"corpus": corpora.content_hash(), "target": corpora.target, "draft": network.config.sha256}
     card = run_record(command, schedule.seed, inputs) | {
         "held_out": held_out_figures(found),
         "held_out_before": before,

@@ -149,9 +149,7 @@ class Fit:
         skip = self.step % per_epoch
         while True:
             rng = np.random.default_rng((self.schedule.seed, epoch))
-            for at, batch in enumerate(batches(self.training, self.schedule.batch, rng)):
-                if at >= skip:
-                    yield batch
+            yield from batches(self.training, self.schedule.batch, rng, skip)
             epoch, skip = epoch + 1, 0
 
     @torch.no_grad()

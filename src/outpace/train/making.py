@@ -18,7 +18,7 @@ from outpace.heads.file import matrix_shapes, read_head, save_head, vector_shape
 from outpace.native.dequantise import dequantise
 from outpace.native.weights import ModelConfig
 from outpace.train.batches import Text, read_texts
-from outpace.train.corpus import Corpus
+from outpace.train.corpus import Corpora
 from outpace.train.fitting import Fit, Report, Schedule
 from outpace.train.losses import Acceptance
 from outpace.train.medusa import FeatureHeads
@@ -51,22 +51,22 @@ class Wanted:
 
 def make_head(
     model: Path,
-    folder: Path,
+    folders: Sequence[Path],
     out: Path,
     wanted: Wanted,
     command: Sequence[str],
     show: Callable[[Report], None],
 ) -> dict[str, Any]:
-    """Returns the card of the head that was trained on the corpus of `folder` and written to `out`.
+    """Returns the card of the head that was trained on the corpora of `folders` and written to `out`.
 
     The checkpoint lies beside `out` until the head is written, so that the same call goes on after an interruption.
     Raises UsageError when the corpus or the checkpoint is of something else.
     """
     torch.manual_seed(wanted.schedule.seed)
     source = read_source(model)
-    corpus = Corpus(folder)
-    training, held_out = read_texts(corpus)
-    config = head_config(wanted, source.config, corpus)
+    corpora = Corpora(folders)
+    training, held_out = read_texts(corpora)
+    config = head_config(wanted, source.config, corpora)
     checkpoint = out.with_suffix(".checkpoint")
     draft_ids = draft_vocabulary(training, wanted.draft_vocab, source.config.vocab_size)
     if wanted.start is None:
@@ -75,7 +75,7 @@ def make_head(
         network = continued(config, wanted.start)
     fit = Fit(network, source, torch.from_numpy(draft_ids), (training, held_out), wanted.schedule, checkpoint)
     found = fit.run(show, seconds=wanted.seconds)
-    card = run_record(command, wanted.schedule.seed, {"corpus": corpus.content_hash(), "target": config.target})
+    card = run_record(command, wanted.schedule.seed, {"corpus": corpora.content_hash(), "target": config.target})
     card |= {
         "held_out": held_out_figures(found),
         "coverage": coverage(held_out, draft_ids),
@@ -142,11 +142,11 @@ def held_out_figures(found: Acceptance) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def head_config(wanted: Wanted, c: ModelConfig, corpus: Corpus) -> HeadConfig:
+def head_config(wanted: Wanted, c: ModelConfig, corpora: Corpora) -> HeadConfig:
     """Returns the config of a head whose layer has the shape of the target's layers."""
     return HeadConfig(
         kind=wanted.kind,
-        taps=tuple(corpus.recipe["taps"]),
+        taps=corpora.taps,
         hidden_size=c.hidden_size,
         heads=c.heads,
         kv_heads=c.kv_heads,
@@ -158,7 +158,7 @@ def head_config(wanted: Wanted, c: ModelConfig, corpus: Corpus) -> HeadConfig:
         norm_epsilon=c.norm_epsilon,
         rope_theta=c.rope.theta,
         rope_interleaved=c.rope_interleaved,
-        target=corpus.recipe["target"],
+        target=corpora.target,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,13 @@ from outpace import models
 from outpace.api import load
 from outpace.errors import MissingExtra, UsageError
 from outpace.heads.fingerprint import Embedding, fingerprint
+from outpace.native.loading import open_weights
+from outpace.text import Text
 from outpace.train.asking import Asking, write_prompts
-from outpace.train.corpus import Corpus, Progress, Recipe, write_corpus
+from outpace.train.corpus import Corpora, Corpus, Progress, Recipe, write_corpus
 from outpace.train.prompts import read_prompts, without
 from outpace.train.record import file_sha256, run_record
+from outpace.train.tasks import write_tasks
 
 if TYPE_CHECKING:
     from outpace.train.fitting import Report
@@ -94,6 +98,13 @@ def ask_prompts(model: str, threads: int | None, out: Path, asking: Asking, show
         return write_prompts(loaded.target, loaded.text, out, asking, show)
 
 
+def task_prompts(model: str, folders: Sequence[Path], out: Path, count: int, seed: int) -> int:
+    """Returns how many prompts `out` has: tasks over the answers of corpora. Raises as `write_tasks`."""
+    with closing(open_weights(models.resolve(model))) as file:
+        text = Text.from_weights(file)
+    return write_tasks(Corpora(folders), text, out, count, seed)
+
+
 def tap_layers(layers: int) -> tuple[int, ...]:
     """Returns an early, a middle and the last layer of a target, as EAGLE-3 fuses; laws are made of the last."""
     return tuple(sorted({layers // 4, layers * 5 // 8, layers - 1}))
@@ -131,7 +142,7 @@ class Training:
 def train_head(
     model: str,
     threads: int | None,
-    folder: Path,
+    folders: Sequence[Path],
     out: Path,
     training: Training,
     command: Sequence[str],
@@ -156,7 +167,7 @@ def train_head(
         seconds=_seconds(training.minutes),
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    return make_head(models.resolve(model), folder, out, wanted, command, _teller(show))
+    return make_head(models.resolve(model), folders, out, wanted, command, _teller(show))
 
 
 def _use_torch(threads: int | None) -> None:
@@ -206,7 +217,7 @@ def heal_draft(
     model: str,
     draft: str,
     threads: int | None,
-    folder: Path,
+    folders: Sequence[Path],
     out: Path,
     healing: Healing,
     command: Sequence[str],
@@ -224,5 +235,5 @@ def heal_draft(
         raise UsageError(f"a draft is a GGUF file, before and after, got {source.name} and {out.name}")
     out.parent.mkdir(parents=True, exist_ok=True)
     return heal(
-        models.resolve(model), source, folder, out, schedule, command, _teller(show), _seconds(healing.minutes)
+        models.resolve(model), source, folders, out, schedule, command, _teller(show), _seconds(healing.minutes)
     )
