@@ -1,5 +1,6 @@
 // Draft heads for Python. The GIL is released during a pass.
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -7,6 +8,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "bindings_arrays.h"
 #include "bindings_growth.h"
@@ -82,23 +85,59 @@ static nb::tuple draft(DraftHead& head, const SharedHeadSession& session, const 
   return nb::make_tuple(found, parents, probabilities);
 }
 
-// A tree that grows from counts and, at its root, the head's law.
-static nb::tuple blend(DraftHead& head, const SharedHeadSession& session, const Features& hidden, const Ids& tokens,
+// Hidden states [rows, taps, H] of a pass; of row 0 and the rows path[i] + 1, or of all rows.
+using Scored = std::vector<std::pair<Features, std::optional<std::vector<int>>>>;
+
+// Those of committed tokens, one after the other [tokens, taps, H].
+static std::vector<float> picked(const DraftHead& head, const Scored& scored, size_t tokens) {
+  std::vector<float> rows;
+  rows.reserve(tokens * head.taps() * head.hidden_size());
+  for (const auto& [hidden, path] : scored) {
+    const size_t row = hidden.shape(1) * hidden.shape(2);
+    const int held = int(hidden.shape(0));
+    const auto take = [&](int first, int count) {
+      if (first < 0 || first + count > held)
+        throw std::invalid_argument("a path's rows must be among the " + std::to_string(held) + " of its pass, got row " +
+                                    std::to_string(first));
+      rows.insert(rows.end(), hidden.data() + first * row, hidden.data() + (first + count) * row);
+    };
+    take(0, path ? 1 : held);
+    if (!path) continue;
+    for (const int node : *path) take(node + 1, 1);
+  }
+  if (rows.size() != tokens * head.taps() * head.hidden_size())
+    throw std::invalid_argument("hidden must have " + std::to_string(tokens) + " rows of [" + std::to_string(head.taps()) +
+                                ", " + std::to_string(head.hidden_size()) + "]");
+  return rows;
+}
+
+// A tree that grows from counts and, where they miss the next token with at least the probability `least_miss`, at its
+// root from the head's law, too: (tokens, parents, probs), what the counts miss, and the tokens that the law gained.
+static nb::tuple blend(DraftHead& head, const SharedHeadSession& session, const Scored& scored, const Ids& tokens,
                        const AskedLayers& layers, const std::vector<int32_t>& tail, int depth,
-                       const std::vector<double>& prices, int width, double odds, const AskedNoise& noise,
-                       double temperature) {
-  check_features(head, hidden, tokens);
+                       const std::vector<double>& prices, std::pair<int, int> widths, double odds,
+                       const AskedNoise& noise, double temperature, double least_miss) {
   if (!(temperature > 0)) throw std::invalid_argument("temperature must be above 0, got " + shown(temperature));
   const std::vector<int32_t> ids = as_int32(tokens, "token ids");
   const std::vector<ContextLayer> asked = as_layers(layers);
   const std::optional<DrawNoise> drawn = as_noise(noise);
-  HeadGuide guide(head, *session, hidden.data(), ids, temperature, drawn);
   std::vector<GrownNode> nodes;
+  double miss = 1.0;
+  std::optional<double> gained;
   {
     const nb::gil_scoped_release release;
-    nodes = grow(asked, tail, {depth, prices, width, odds, drawn, &guide});
+    nodes = grow(asked, tail, {depth, prices, widths.first, odds, drawn});
+    for (const GrownNode& node : nodes)
+      if (node.parent < 0) miss -= node.prob;
+    if (miss >= least_miss) {
+      const std::vector<float> hidden = picked(head, scored, ids.size());
+      HeadGuide guide(head, *session, hidden.data(), ids, temperature, drawn);
+      const double before = expected_gain(nodes, prices);
+      nodes = grow(asked, tail, {depth, prices, widths.second, odds, drawn, &guide});
+      gained = expected_gain(nodes, prices) - before;
+    }
   }
-  return as_tuples(nodes);
+  return nb::make_tuple(as_tuples(nodes), miss, gained);
 }
 
 static std::vector<std::pair<int, float>> top(const Vector& logits, int count) {
@@ -133,9 +172,12 @@ void bind_head(nanobind::module_& module) {
            "worth_a_pass"_a, "prices"_a,
            "Begins a draft and returns the tree ([token], [parent], [probability]) of its most probable paths. prices: "
            "the least path probability of each node in its turn.")
-      .def("blend", &blend, "session"_a, "hidden"_a, "tokens"_a, "layers"_a, "tail"_a, "depth"_a, "prices"_a,
-           "width"_a, "odds"_a, "noise"_a.none(), "temperature"_a,
-           "Begins a draft and returns (tokens, parents, probs): `grow`, with the head's law of the tail's continuations.")
+      .def("blend", &blend, "session"_a, "scored"_a, "tokens"_a, "layers"_a, "tail"_a, "depth"_a, "prices"_a,
+           "widths"_a, "odds"_a, "noise"_a.none(), "temperature"_a, "least_miss"_a,
+           "Returns `grow`'s tree, the probability that its first level misses, and None; where that is at least "
+           "`least_miss`, begins a draft instead and returns the tree that knows the head's law of the tail's "
+           "continuations, too, and what it is expected to gain over the other. scored: [(hidden [rows, taps, H], the "
+           "accepted path or None = all rows)] of the committed tokens. widths: of either tree.")
       .def_prop_ro("taps", &DraftHead::taps)
       .def_prop_ro("block", &DraftHead::block)
       .def_prop_ro("draft_vocab", &DraftHead::draft_vocab)

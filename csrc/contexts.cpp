@@ -295,4 +295,14 @@ std::vector<GrownNode> grow(std::span<const ContextLayer> layers, std::span<cons
   return Tree(layers, tail, limits).grown();
 }
 
+double expected_gain(std::span<const GrownNode> nodes, std::span<const double> prices) {
+  std::vector<double> paths;
+  double gain = 0.0;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    paths.push_back(nodes[i].prob * (nodes[i].parent < 0 ? 1.0 : paths[size_t(nodes[i].parent)]));
+    gain += paths[i] - prices[i];
+  }
+  return gain;
+}
+
 }  // namespace outpace

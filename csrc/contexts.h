@@ -26,7 +26,7 @@ struct Chances {
 };
 // Where tokens are the likeliest ones, and where known noise decides.
 constexpr Chances kByCounts[] = {{1.0, 0.0, 1.2, 0.77, 0.35}, {0.8, 0.55, 7.0, 0.77, 0.39}};
-constexpr Chances kGuided[] = {{1.45, 0.0, 0.19, 0.85, 0.93, 1.07, 0.235}, {1.1, 0.88, 2.0, 0.87, 1.36, 2.4, 0.5}};
+constexpr Chances kGuided[] = {{1.45, 0.0, 0.19, 0.85, 0.93, 1.07, 0.235}, {1.19, 1.0, 1.99, 0.91, 1.4, 2.44, 0.4}};
 
 struct Context {
   uint64_t key = 0;
@@ -107,5 +107,8 @@ struct GrowthLimits {
 // The likely continuations of `tail` by falling path probability, up to the first that is not worth its price.
 std::vector<GrownNode> grow(std::span<const ContextLayer> layers, std::span<const int32_t> tail,
                             const GrowthLimits& limits);
+
+// What a tree is expected to gain, in tokens: path probabilities less the rows' prices.
+double expected_gain(std::span<const GrownNode> nodes, std::span<const double> prices);
 
 }  // namespace outpace

@@ -134,17 +134,18 @@ class DraftHead:
     def blend(
         self,
         session: HeadSession,
-        hidden: NDArray[np.float32],
+        scored: Sequence[tuple[NDArray[np.float32], tuple[int, ...] | None]],
         tokens: Sequence[int],
         layers: Sequence[tuple[ContextCounts, float]],
         tail: Sequence[int],
         depth: int,
         prices: Sequence[float],
-        width: int,
+        widths: tuple[int, int],
         odds: float,
         noise: tuple[int, int, int] | None,
         temperature: float,
-    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]: ...
+        least_miss: float,
+    ) -> tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]], float, float | None]: ...
     @property
     def taps(self) -> int: ...
     @property

@@ -9,7 +9,7 @@ import pytest
 from refusals import refused
 
 from fakes import TableTarget
-from outpace.drafters.blend import Looks
+from outpace.drafters.blend import LEAST_MISS, Looks
 from outpace.errors import UsageError
 from outpace.generation import together
 from outpace.registry import DRAFTERS
@@ -234,9 +234,9 @@ def test_what_a_look_costs_decides_who_is_asked(native, blend):
 def test_a_head_is_first_asked_where_looks_may_pay():
     """At 475 tokens a second a look is worth its time where counts know nothing, at those of sixteen requests not."""
     looks = Looks()
-    assert looks.pays(1.0, Budget(4, 4, tokens_per_second=475.0))
-    assert not looks.pays(1.0, Budget(4, 4, tokens_per_second=2000.0))
-    assert looks.pays(1.0, Budget(4, 4))  # of a fixed length
+    assert looks.least_miss(Budget(4, 4, tokens_per_second=475.0)) < 1.0
+    assert looks.least_miss(Budget(4, 4, tokens_per_second=2000.0)) > 1.0
+    assert looks.least_miss(Budget(4, 4)) == LEAST_MISS  # of a fixed length
     for _ in range(3):
         looks.observe(1.0, 0.4, 50e-6)
-    assert looks.pays(1.0, Budget(4, 4, tokens_per_second=2000.0))
+    assert looks.least_miss(Budget(4, 4, tokens_per_second=2000.0)) < 1.0

@@ -18,6 +18,9 @@ def test_rows_are_those_of_the_accepted_paths_in_order():
         path = tuple(sorted(chance.sample(range(5), chance.randrange(4))))
         kept.add(scored, path)
         expected += [scored[0], *(scored[node + 1] for node in path)]
+        pieces = kept.pieces()
+        rows = [part if path is None else part[[0, *(node + 1 for node in path)]] for part, path in pieces]
+        assert np.array_equal(np.concatenate(rows), np.stack(expected))
         if round_ % 7 == 3:
             assert np.array_equal(kept.joined(), np.stack(expected))
     assert kept

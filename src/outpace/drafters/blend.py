@@ -13,8 +13,8 @@ from statistics import median_low
 from time import perf_counter as clock
 from typing import Any, cast
 
-from outpace.contexts import DrawNoise, Growth
-from outpace.drafters.suffix import OWN_DEPTH, Layers, Store, SuffixDrafter, SuffixSession, expected_gain
+from outpace.contexts import SLOTS, DrawNoise, Growth
+from outpace.drafters.suffix import OWN_DEPTH, Layers, Store, SuffixDrafter, SuffixSession
 from outpace.heads.loading import LoadedHead, drafter_for, load_head
 from outpace.heads.session import FeatureSession
 from outpace.types import Budget, Context, Draft, Drafter, DraftSession, LawMaker, Prompt, Scores, Step, Target
@@ -31,6 +31,12 @@ COMPANY = 2
 FIRST_GAIN, FIRST_WEIGHT, FADE = 0.4, 4.0, 0.98
 """Tokens that a look is first taken to bring for each one that counts miss, the weight of that in misses, and how
 much late looks outweigh early ones."""
+
+LEAST_GAIN = 1e-6
+"""Tokens that looks are taken to have brought at least."""
+
+NEVER = 2.0
+"""A probability that no miss has."""
 
 LEAST_MISS = 0.1
 """The head is not asked where the counts miss the next token less often than this, whatever a look costs."""
@@ -49,15 +55,12 @@ class Looks:
         self._seconds: deque[float] = deque(maxlen=LATE)
         self._gained, self._missed = FIRST_GAIN * FIRST_WEIGHT, FIRST_WEIGHT
 
-    def pays(self, miss: float, budget: Budget) -> bool:
-        """Returns whether to look where counts miss the next token with this probability."""
-        if miss < LEAST_MISS:
-            return False
-        if not budget.tokens_per_second:  # a fixed length may depend on the text alone
-            return True
+    def least_miss(self, budget: Budget) -> float:
+        """Returns the probability, perhaps above 1, with which counts must miss the next token for a look to pay."""
+        # A fixed length may depend on the text alone: its budgets have no tokens a second, and looks no price.
         seconds = median_low(self._seconds) if self._seconds else EXPECTED
         price = TOLL * seconds * budget.tokens_per_second
-        return miss * self._gained / self._missed >= price
+        return max(LEAST_MISS, price * self._missed / max(self._gained, LEAST_GAIN))
 
     def observe(self, miss: float, gained: float, seconds: float) -> None:
         self._gained = FADE * self._gained + gained
@@ -82,28 +85,23 @@ class BlendSession(SuffixSession):
         self.asks = True
 
     def _grow(self, layers: Layers, budget: Budget, odds: float, noise: DrawNoise | None) -> Growth:
-        grown = super()._grow(layers, budget, odds, noise)
-        miss = 1.0 - sum(prob for parent, prob in zip(grown.parents, grown.probs, strict=True) if parent < 0)
         asks = self.asks or not budget.tokens_per_second
-        if not asks or len(self._features.committed) < 2:
-            return grown
-        # What the head has to read at first is read with the first draft, by which nobody judges the later ones,
-        # unless looks will not pay: in company a second is worth too much.
-        if not self._looks.pays(miss if self._native.length else 1.0, budget):
-            return grown
+        least = self._looks.least_miss(budget) if asks else NEVER
+        if least > 1.0 or len(self._features.committed) < 2:
+            return super()._grow(layers, budget, odds, noise)
+        # What the head has to read at first is read with the first draft, by which nobody judges the later ones.
         first = self._begin()
         counts: Any = layers  # of the native kind where heads run
-        prices = budget.node_prices()
         start = clock()
-        blended = Growth(
-            *self._head.layer.blend(
-                self._native, *self._features.pending(), counts, self._tokens[-OWN_DEPTH:], budget.depth, prices,
-                1 if budget.chains else WIDTH, odds, noise, self._temperature,
-            )
+        tree, miss, gained = self._head.layer.blend(
+            self._native, *self._features.pieces(), counts, self._tokens[-OWN_DEPTH:], budget.depth,
+            budget.node_prices(), (1, 1) if budget.chains else (SLOTS, WIDTH), odds, noise, self._temperature,
+            0.0 if first else least,
         )  # fmt: skip
-        seconds = 0.0 if first else clock() - start
-        self._looks.observe(miss, expected_gain(blended, prices) - expected_gain(grown, prices), seconds)
-        return blended
+        if gained is not None:
+            self._features.taken()
+            self._looks.observe(miss, gained, 0.0 if first else clock() - start)
+        return Growth(*tree)
 
     def _begin(self) -> bool:
         """Returns whether the next look reads many tokens: the first one, or after long without one."""

@@ -23,9 +23,17 @@ class FeatureSession:
 
     def pending(self) -> tuple[Array, list[int]]:
         """Returns what was committed since the last call: hidden states [n, taps, H], and the token after each."""
-        hidden = self._hidden.joined() if self._hidden else self._empty
-        tokens, self._hidden, self._tokens = self._tokens, KeptRows(), []
+        hidden, tokens = self._hidden.joined() if self._hidden else self._empty, self._tokens
+        self.taken()
         return np.ascontiguousarray(hidden, np.float32), tokens
+
+    def pieces(self) -> tuple[list[tuple[Array, tuple[int, ...] | None]], list[int]]:
+        """Returns the same, hidden states as `KeptRows` has them; they wait on until `taken`."""
+        return self._hidden.pieces(), self._tokens
+
+    def taken(self) -> None:
+        """Forgets what waits."""
+        self._hidden, self._tokens = KeptRows(), []
 
     @property
     def waits(self) -> int:

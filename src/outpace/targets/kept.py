@@ -8,7 +8,7 @@ import numpy as np
 
 from outpace.types import Array
 
-WAITING = 16
+WAITING = 64
 """Passes whose rows wait until they are picked out together: what that takes leaves the caches with every pass, and
 drafts that are seldom asked for should not pay for it in each round."""
 
@@ -30,6 +30,10 @@ class KeptRows:
         self._waiting.append((scored, path))
         if len(self._waiting) >= WAITING:
             self._pick()
+
+    def pieces(self) -> list[tuple[Array, tuple[int, ...] | None]]:
+        """Returns the rows as they came: what a pass scored and the path as `add` had them; None = all its rows."""
+        return [*((piece, None) for piece in self._pieces), *self._waiting]
 
     def joined(self) -> Array:
         """Returns all rows, which are one piece from now on. There must be one."""
