@@ -10,7 +10,16 @@ import pytest
 
 from fakes import TableTarget
 from outpace.bench import kernels
-from outpace.bench.kernels import CONTEXTS, PEER_ROWS, PREFILL_TOKENS, ROWS, Work, interleave, measure
+from outpace.bench.kernels import (
+    BANDWIDTH_EVERY,
+    CONTEXTS,
+    PEER_ROWS,
+    PREFILL_TOKENS,
+    ROWS,
+    Work,
+    interleave,
+    measure,
+)
 from outpace.errors import UsageError
 from outpace.native.gguf import open_gguf
 
@@ -96,6 +105,25 @@ def test_the_report_has_every_row_and_context_beside_its_floor() -> None:
         "wide_gmac_per_s", "prefill_tokens_per_s", "repeats",
     }  # fmt: skip
     assert target.open_sessions == 0
+
+
+def test_a_floor_is_that_of_the_time_when_its_forwards_ran() -> None:
+    class Moved(Ceilings):
+        """The host moves the cores in the middle of every turn."""
+
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def bandwidth(self) -> float:
+            self.asked += 1
+            slots = len(CONTEXTS) * len(ROWS) // BANDWIDTH_EVERY
+            return 50e9 if (self.asked - 1) % slots < slots / 2 else 75e9
+
+    work = Work(weight_bytes=5_000_000, cache_bytes=100, row_macs=1, attention_macs=0)
+    report = measure(TableTarget(50), work, Moved(), kernel="portable", threads=2, seconds=0)
+    for line in report.forward:
+        bandwidth = 50e9 if line.context == CONTEXTS[0] else 75e9
+        assert line.floor_seconds == pytest.approx((5_000_000 + 100 * line.context) / bandwidth)
 
 
 def test_a_peer_runs_in_the_same_turns() -> None:

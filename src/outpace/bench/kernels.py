@@ -25,6 +25,10 @@ PREFILL_TOKENS = 128
 PEER_ROWS = (1, 8)
 PEER_CONTEXT = 128
 SETTLE_SECONDS = 0.3
+BANDWIDTH_EVERY = 4
+"""Forwards that are measured beside one measurement of the memory's bandwidth: a host that moves the cores changes it
+within a second, and a floor is that of the time when the forward ran."""
+
 WIDE_FORMATS = frozenset(("Q8_0", "IQ4_NL", "IQ4_XS"))  # codes of all 8 bits, if only those of a table
 
 
@@ -85,7 +89,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """One line of the table. seconds: median of the repeats."""
+    """One line of the table. seconds: median of the repeats. floor_seconds: median of what was the floor in each."""
 
     rows: int
     context: int
@@ -215,15 +219,15 @@ def measure(
     longest = max(CONTEXTS) + max(ROWS) + 1
     if target.max_length < longest:
         raise UsageError(f"bench kernels needs a context of at least {longest} tokens, got {target.max_length}")
+    lines = [(context, rows) for context in CONTEXTS for rows in ROWS]
     sessions = {context: _open(target, context) for context in CONTEXTS}
     try:
-        cases: dict[tuple[str, int, int], Callable[[], float]] = {
-            ("forward", rows, context): _forward(target, sessions[context], rows, context)
-            for context in CONTEXTS
-            for rows in ROWS
-        }
+        cases: dict[tuple[str, int, int], Callable[[], float]] = {}
+        for number, (context, rows) in enumerate(lines):
+            if number % BANDWIDTH_EVERY == 0:
+                cases["bandwidth", number // BANDWIDTH_EVERY, 0] = ceilings.bandwidth
+            cases["forward", rows, context] = _forward(target, sessions[context], rows, context)
         cases["prefill", PREFILL_TOKENS, 0] = _Prefill(target)
-        cases["bandwidth", 0, 0] = ceilings.bandwidth
         cases["integer", 0, 0] = ceilings.integer_rate
         cases["wide", 0, 0] = lambda: ceilings.integer_rate(wide=True)
         if peer is not None:
@@ -236,18 +240,20 @@ def measure(
     median = {case: statistics.median(values) for case, values in samples.items()}
     # Each ceiling is the best of several tries in every turn, and the median over turns: a machine shared with others
     # may read at twice the rate for a moment, which the forwards of other turns never saw.
-    bandwidth, rate, wide = (median[ceiling, 0, 0] for ceiling in ("bandwidth", "integer", "wide"))
+    rate, wide = median["integer", 0, 0], median["wide", 0, 0]
+    bandwidths = {slot: values for (kind, slot, _), values in samples.items() if kind == "bandwidth"}
+    forward = []
+    for number, (context, rows) in enumerate(lines):
+        beside = bandwidths[number // BANDWIDTH_EVERY]
+        floor = statistics.median(work.floor_seconds(rows, context, each, rate, wide) for each in beside)
+        forward.append(Forward(rows, context, median["forward", rows, context], floor))
     return KernelReport(
         model=target.name,
         kernel=kernel,
         threads=threads,
-        forward=tuple(
-            Forward(n, c, median["forward", n, c], work.floor_seconds(n, c, bandwidth, rate, wide))
-            for c in CONTEXTS
-            for n in ROWS
-        ),
+        forward=tuple(forward),
         work=work,
-        bandwidth_gb_per_s=bandwidth / 1e9,
+        bandwidth_gb_per_s=statistics.median(each for beside in bandwidths.values() for each in beside) / 1e9,
         integer_gmac_per_s=rate / 1e9,
         wide_gmac_per_s=wide / 1e9,
         prefill_tokens_per_s=PREFILL_TOKENS / median["prefill", PREFILL_TOKENS, 0],
