@@ -11,6 +11,7 @@ void bind_model(nb::module_& module);     // bindings_model.cpp
 void bind_sampler(nb::module_& module);   // bindings_sampler.cpp
 
 NB_MODULE(_native, module) {
+  nb::set_leak_warnings(false);  // a program may hold a model to its end
   module.doc() =
       "The C++ engine: matrices, models, the fused sampler, counts of what followed what, and what the machine can do.";
   bind_contexts(module);
