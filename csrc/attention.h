@@ -1,5 +1,5 @@
 // One attention call: all query rows of one request that share a kv head, over keys and values in blocks of
-// kPagePositions absolute positions.
+// kPagePositions slots, which are absolute positions but in trees.
 #pragma once
 
 #include <cstddef>

@@ -92,22 +92,25 @@ using Scored = std::vector<std::pair<Features, std::optional<std::vector<int>>>>
 static std::vector<float> picked(const DraftHead& head, const Scored& scored, size_t tokens) {
   std::vector<float> rows;
   rows.reserve(tokens * head.taps() * head.hidden_size());
+  const size_t row = size_t(head.taps()) * head.hidden_size();
+  bool fit = true;
   for (const auto& [hidden, path] : scored) {
-    const size_t row = hidden.shape(1) * hidden.shape(2);
-    const int held = int(hidden.shape(0));
-    const auto take = [&](int first, int count) {
+    fit = hidden.shape(1) == size_t(head.taps()) && hidden.shape(2) == size_t(head.hidden_size());
+    if (!fit) break;
+    const int64_t held = int64_t(hidden.shape(0));
+    const auto take = [&](int64_t first, int64_t count) {
       if (first < 0 || first + count > held)
-        throw std::invalid_argument("a path's rows must be among the " + std::to_string(held) + " of its pass, got row " +
-                                    std::to_string(first));
+        throw std::invalid_argument("a path's rows must be among the " + std::to_string(held) +
+                                    " of its pass, got row " + std::to_string(first));
       rows.insert(rows.end(), hidden.data() + first * row, hidden.data() + (first + count) * row);
     };
     take(0, path ? 1 : held);
     if (!path) continue;
-    for (const int node : *path) take(node + 1, 1);
+    for (const int node : *path) take(int64_t(node) + 1, 1);
   }
-  if (rows.size() != tokens * head.taps() * head.hidden_size())
-    throw std::invalid_argument("hidden must have " + std::to_string(tokens) + " rows of [" + std::to_string(head.taps()) +
-                                ", " + std::to_string(head.hidden_size()) + "]");
+  if (!fit || rows.size() != tokens * row)
+    throw std::invalid_argument("hidden must have " + std::to_string(tokens) + " rows of [" +
+                                std::to_string(head.taps()) + ", " + std::to_string(head.hidden_size()) + "]");
   return rows;
 }
 

@@ -92,7 +92,7 @@ class Session {
  private:
   void require_open() const;
   void make_room(int positions);  // pages for [0, positions), the ones from length() on held by nobody else
-  void move(int from, int to);           // a slot's keys and values to another's
+  void move(int from, int to);     // a slot's keys and values to another's
 
   const std::shared_ptr<KvCache> cache_;
   bool closed_ = false;

@@ -16,10 +16,7 @@ struct Matrix;       // matrix.h: weights in panels of kPanelRows output rows
 struct Activations;  // matrix.h: rows of activations, as f32 and as int8 with scales and block sums
 struct Products;     // matrix.h: where a product goes
 
-// One query row's view of its keys and values, in blocks of kPagePositions absolute positions.
-// keys of a block and kv head: f16 [head_dim][kPagePositions] (a lane is a position);
-// values: f16 [kPagePositions][head_dim] (a lane is a channel).
-struct AttentionTask;  // attention.h
+struct AttentionTask;  // attention.h: query rows, and their keys and values in blocks of kPagePositions slots
 
 struct SamplerPasses;  // sampler_passes.h
 struct Probes;         // measure.h

@@ -216,7 +216,8 @@ TEST(model_scores_a_tree_path_as_a_chain) {
 }
 
 TEST(model_scores_a_tree_wider_than_an_attention_task) {
-  const TinyShape shape;
+  TinyShape shape;
+  shape.context = 64;  // which its nodes' slots leave far behind
   const auto model = tiny_model(shape, 2);
   const Ids prompt = tiny_tokens(shape, 61, 5);
   Ids tokens = {prompt.back()}, parents;
@@ -337,6 +338,11 @@ TEST(model_gives_every_page_back) {
     model->prefill(fork, {1}, {});
     CHECK_EQUAL(model->cache().pages_in_use(), size_t(4));
     session->close();
+    CHECK_EQUAL(model->cache().pages_in_use(), size_t(3));
+    model->score({{fork, Ids(81, 1), Ids(80, -1)}}, {});  // slots as far as 209
+    CHECK_EQUAL(model->cache().pages_in_use(), size_t(4));
+    fork->commit({79});
+    CHECK_EQUAL(fork->length(), 131);
     CHECK_EQUAL(model->cache().pages_in_use(), size_t(3));
   }
   CHECK_EQUAL(model->cache().pages_in_use(), size_t(0));

@@ -134,3 +134,5 @@ def test_hidden_states_are_picked_where_the_accepted_paths_are(native, head):
         tree([*scored[:1], (scored[1][0], (-5,)), *scored[2:]])
     with refused(ValueError, f"hidden must have 6 rows of [{hidden.shape[1]}, {hidden.shape[2]}]"):
         tree(scored, tokens[:-1])
+    with refused(ValueError, f"hidden must have 2 rows of [{hidden.shape[1]}, {hidden.shape[2]}]"):
+        tree([(np.concatenate([hidden[:1], hidden[1:2]], 1), None)], tokens[:2])

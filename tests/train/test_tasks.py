@@ -67,3 +67,14 @@ def test_what_is_there_is_kept_and_a_count_of_nothing_refused(corpus, tiny_llama
     assert out.read_text() == "mine"
     with refused(UsageError, "count must be at least 1, got 0"):
         task_prompts(str(tiny_llama), [corpus], out, 0, 3)
+
+
+def test_answers_of_another_model_and_short_ones_are_refused(corpus, tiny_llama, tiny_qwen2, tmp_path, monkeypatch):
+    out = tmp_path / "tasks"
+    said = f"{corpus} was written by another model than {tiny_qwen2.stem}: name that with --model"
+    with refused(UsageError, said):
+        task_prompts(str(tiny_qwen2), [corpus], out, 5, 3)
+    monkeypatch.setattr("outpace.train.tasks.LEAST_TOKENS", 1000)
+    with refused(UsageError, f"{corpus}: no answer to make a task of: none has 1000 tokens"):
+        task_prompts(str(tiny_llama), [corpus], out, 5, 3)
+    assert not out.exists()

@@ -146,6 +146,10 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(monkeypatch, tiny_llama
             assert not out.exists()
             with pytest.raises(UsageError, match="other settings"):
                 train_head(str(tiny_llama), None, [corpus], out, replace(training, rate=1e-3), COMMAND, **QUIET)
+            with monkeypatch.context() as patch:
+                patch.setattr(Corpora, "content_hash", lambda self: "of other texts")
+                with pytest.raises(UsageError, match="other settings or texts"):
+                    train_head(str(tiny_llama), None, [corpus], out, training, COMMAND, **QUIET)
         train_head(str(tiny_llama), None, [corpus], out, training, COMMAND, **QUIET)
         heads.append(read_head(out))
     for name, (_, blocks) in heads[0].matrices.items():

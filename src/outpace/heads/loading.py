@@ -23,7 +23,7 @@ from outpace.types import Drafter, Target
 
 OUTPUT_FORMAT = "Q4_1"
 """Of the target's output rows as a head multiplies them. At 8 bits the embedded model's head, blended with counts,
-has as many tokens a step, and takes 1 % longer for them."""
+has as many tokens a step, and takes 1 % longer for them; alone it loses 0.02 of 0.54 accepted first tokens at 4."""
 
 _PACKED_ROWS = 1024
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from outpace.types import Array
 
-WAITING = 64
+WAITING = 16
 """Passes whose rows wait until they are picked out together: what that takes leaves the caches with every pass, and
 drafts that are seldom asked for should not pay for it in each round."""
 

@@ -146,12 +146,12 @@ class Corpora:
     def __init__(self, folders: Sequence[Path]) -> None:
         if not folders:
             raise UsageError("training needs a folder with a corpus, got none")
-        self.all = [Corpus(folder) for folder in folders]
+        self.parts = [Corpus(folder) for folder in folders]
         self.name = ", ".join(map(str, folders))
-        first = self.all[0].recipe
+        first = self.parts[0].recipe
         self.target: str = first["target"]
         self.taps: tuple[int, ...] = tuple(first["taps"])
-        for corpus in self.all[1:]:
+        for corpus in self.parts[1:]:
             for name in ("target", "taps"):
                 if corpus.recipe[name] != first[name]:
                     raise UsageError(
@@ -161,11 +161,11 @@ class Corpora:
 
     def shards(self) -> list[Path]:
         """Returns the finished shards of each in order."""
-        return [path for corpus in self.all for path in corpus.shards()]
+        return [path for corpus in self.parts for path in corpus.shards()]
 
     def content_hash(self) -> str:
         """Returns the hash of the corpus, or of all their hashes in turn."""
-        hashes = [corpus.content_hash() for corpus in self.all]
+        hashes = [corpus.content_hash() for corpus in self.parts]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

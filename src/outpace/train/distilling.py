@@ -40,8 +40,9 @@ class Distilling(Fit):
         texts: tuple[Sequence[Text], Sequence[Text]],
         schedule: Schedule,
         checkpoint: Path,
+        data: str,
     ) -> None:
-        super().__init__(network, source, network.output_ids, texts, schedule, checkpoint)
+        super().__init__(network, source, network.output_ids, texts, schedule, checkpoint, data)
         self.head_bf16 = network.output.bfloat16()
 
     def laws(self, batch: Batch, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -84,10 +85,11 @@ def heal(
             f"{source.config.hidden_size}"
         )
     checkpoint = out.with_suffix(".checkpoint")
-    fit = Distilling(network, source, (training, held_out), schedule, checkpoint)
+    data = corpora.content_hash()
+    fit = Distilling(network, source, (training, held_out), schedule, checkpoint, data)
     before = held_out_figures(fit.evaluate())
     found = fit.run(show, seconds=seconds)
-    inputs = {"corpus": corpora.content_hash(), "target": corpora.target, "draft": network.config.sha256}
+    inputs = {"corpus": data, "target": corpora.target, "draft": network.config.sha256}
     card = run_record(command, schedule.seed, inputs) | {
         "held_out": held_out_figures(found),
         "held_out_before": before,

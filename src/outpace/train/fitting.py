@@ -62,7 +62,7 @@ class Report:
 
 
 class Fit:
-    """One training run; `run` goes on from wherever its checkpoint stands."""
+    """One training run; `run` goes on from wherever its checkpoint stands. data: the texts' hash."""
 
     def __init__(
         self,
@@ -72,8 +72,10 @@ class Fit:
         texts: tuple[Sequence[Text], Sequence[Text]],
         schedule: Schedule,
         checkpoint: Path,
+        data: str,
     ) -> None:
         self.network: Any = network
+        self.data = data
         self.source, self.draft_ids = source, draft_ids
         self.training, self.held_out = texts
         self.schedule, self.checkpoint = schedule, checkpoint
@@ -156,7 +158,8 @@ class Fit:
     def evaluate(self, limit: int | None = None) -> Acceptance:
         """Returns acceptance by position on held-out texts: greedy ones for guesses, sampled ones for overlaps."""
         found = Acceptance.empty(self.network.config.block)
-        for batch in batches(self.held_out[:limit], 8, np.random.default_rng(0)):
+        spread = max(1, len(self.held_out) // limit) if limit else 1  # some of every corpus
+        for batch in batches(self.held_out[::spread][:limit], 8, np.random.default_rng(0)):
             alive = torch.ones_like(batch.tokens, dtype=torch.bool)
             for step, (log_p, log_q, rows) in enumerate(self.laws(batch, self.network.config.block)):
                 alive = self._count(found, batch, step, (log_p, log_q), rows, alive)
@@ -184,7 +187,8 @@ class Fit:
         return still
 
     def _identity(self) -> dict[str, Any]:
-        return {"schedule": asdict(self.schedule), "config": self.network.config.to_json(), "steps": self.steps}
+        config = self.network.config.to_json()
+        return {"schedule": asdict(self.schedule), "config": config, "steps": self.steps, "data": self.data}
 
     def save(self) -> None:
         """Writes the checkpoint as a whole or not at all."""
@@ -205,7 +209,7 @@ class Fit:
         state = torch.load(self.checkpoint, weights_only=True)
         if state["identity"] != self._identity():
             raise UsageError(
-                f"{self.checkpoint} belongs to a run with other settings: remove it, or name another folder"
+                f"{self.checkpoint} belongs to a run with other settings or texts: remove it, or name another folder"
             )
         self.step, self.history = state["step"], state["history"]
         self.network.load_state_dict(state["network"])

@@ -73,9 +73,10 @@ def make_head(
         network = started(config, source, training, wanted.schedule.seed, fresh=not checkpoint.exists())
     else:
         network = continued(config, wanted.start)
-    fit = Fit(network, source, torch.from_numpy(draft_ids), (training, held_out), wanted.schedule, checkpoint)
+    data, texts = corpora.content_hash(), (training, held_out)
+    fit = Fit(network, source, torch.from_numpy(draft_ids), texts, wanted.schedule, checkpoint, data)
     found = fit.run(show, seconds=wanted.seconds)
-    card = run_record(command, wanted.schedule.seed, {"corpus": corpora.content_hash(), "target": config.target})
+    card = run_record(command, wanted.schedule.seed, {"corpus": data, "target": config.target})
     card |= {
         "held_out": held_out_figures(found),
         "coverage": coverage(held_out, draft_ids),

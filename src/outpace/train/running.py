@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,6 @@ from outpace import models
 from outpace.api import load
 from outpace.errors import MissingExtra, UsageError
 from outpace.heads.fingerprint import Embedding, fingerprint
-from outpace.native.loading import open_weights
-from outpace.text import Text
 from outpace.train.asking import Asking, write_prompts
 from outpace.train.corpus import Corpora, Corpus, Progress, Recipe, write_corpus
 from outpace.train.prompts import read_prompts, without
@@ -99,10 +96,16 @@ def ask_prompts(model: str, threads: int | None, out: Path, asking: Asking, show
 
 
 def task_prompts(model: str, folders: Sequence[Path], out: Path, count: int, seed: int) -> int:
-    """Returns how many prompts `out` has: tasks over the answers of corpora. Raises as `write_tasks`."""
-    with closing(open_weights(models.resolve(model))) as file:
-        text = Text.from_weights(file)
-    return write_tasks(Corpora(folders), text, out, count, seed)
+    """Returns how many prompts `out` has: tasks over the answers of corpora. Raises as `write_tasks`, and UsageError
+    where another model wrote the corpora."""
+    corpora = Corpora(folders)
+    with load(model, threads=1) as loaded:
+        target = loaded.target
+        if not isinstance(target, Embedding) or fingerprint(target) != corpora.target:
+            raise UsageError(
+                f"{corpora.name} was written by another model than {target.name}: name that with --model"
+            )
+        return write_tasks(corpora, loaded.text, out, count, seed)
 
 
 def tap_layers(layers: int) -> tuple[int, ...]:

@@ -41,9 +41,12 @@ LEAST_TOKENS = 24
 
 def write_tasks(corpora: Corpora, text: Text, out: Path, count: int, seed: int) -> int:
     """Returns how many prompts were written to `out`, JSON lines with the `prompt`: each an instruction for an answer
-    of the corpora, taken at random and once. Raises UsageError where `out` is there already."""
+    of the corpora, taken at random and once. Raises UsageError where `out` is there already, or no answer is long
+    enough."""
     if count < 1:
         raise UsageError(f"count must be at least 1, got {count}")
+    if out.exists():
+        raise UsageError(f"{out} is there already: remove it, or name another file")
     texts = []
     for path in corpora.shards():
         arrays = tensorfile.read(path).arrays
@@ -51,6 +54,8 @@ def write_tasks(corpora: Corpora, text: Text, out: Path, count: int, seed: int) 
         for index, begin, end in zip(arrays["indices"], begins, ends, strict=True):
             if index % HELD_OUT_EVERY and end - 1 - begin >= LEAST_TOKENS:
                 texts.append(arrays["tokens"][begin : end - 1].tolist())  # less the last one, which may end the turn
+    if not texts:
+        raise UsageError(f"{corpora.name}: no answer to make a task of: none has {LEAST_TOKENS} tokens")
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(len(texts))[:count]
     lines = []
@@ -59,9 +64,5 @@ def write_tasks(corpora: Corpora, text: Text, out: Path, count: int, seed: int) 
         instruction = INSTRUCTIONS[rng.integers(len(INSTRUCTIONS))]
         parts = (instruction, material) if rng.integers(2) else (material, instruction)
         lines.append(json.dumps({"prompt": "\n\n".join(parts)}) + "\n")
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.writelines(lines)
-    except FileExistsError:
-        raise UsageError(f"{out} is there already: remove it, or name another file") from None
+    out.write_text("".join(lines), encoding="utf-8")
     return len(lines)
