@@ -126,6 +126,28 @@ def test_a_floor_is_that_of_the_time_when_its_forwards_ran() -> None:
         assert line.floor_seconds == pytest.approx((5_000_000 + 100 * line.context) / bandwidth)
 
 
+def test_a_host_that_moves_between_memory_and_passes_spoils_that_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is fast in the first three of five turns, passes in the first two: both medians are of another state."""
+
+    class Moved(Ceilings):
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def bandwidth(self) -> float:
+            slots = len(CONTEXTS) * len(ROWS) // BANDWIDTH_EVERY
+            self.asked += 1
+            return 75e9 if self.asked <= 3 * slots else 50e9
+
+    def forward(target: object, session: object, rows: int, context: int) -> Callable[[], float]:
+        turns = iter((2e-3, 2e-3, 3e-3, 3e-3, 3e-3))
+        return lambda: next(turns)
+
+    monkeypatch.setattr(kernels, "_forward", forward)
+    work = Work(weight_bytes=100_000_000, cache_bytes=0, row_macs=1, attention_macs=0)
+    report = measure(TableTarget(50), work, Moved(), kernel="portable", threads=2, seconds=0)
+    assert all(line.over_floor == pytest.approx(1.5) for line in report.forward)
+
+
 def test_a_peer_runs_in_the_same_turns() -> None:
     peer = FakePeer()
     work = Work(1, 1, 1, 1)

@@ -89,7 +89,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """One line of the table. seconds: median of the repeats. floor_seconds: median of what was the floor in each."""
+    """One line of the table.
+
+    seconds: median of the repeats. floor_seconds: that over the median ratio of the repeats to their own floors, by
+    the bandwidth measured beside each.
+    """
 
     rows: int
     context: int
@@ -244,9 +248,11 @@ def measure(
     bandwidths = {slot: values for (kind, slot, _), values in samples.items() if kind == "bandwidth"}
     forward = []
     for number, (context, rows) in enumerate(lines):
+        case = "forward", rows, context
         beside = bandwidths[number // BANDWIDTH_EVERY]
-        floor = statistics.median(work.floor_seconds(rows, context, each, rate, wide) for each in beside)
-        forward.append(Forward(rows, context, median["forward", rows, context], floor))
+        floors = [work.floor_seconds(rows, context, bandwidth, rate, wide) for bandwidth in beside]
+        ratio = statistics.median(spent / floor for spent, floor in zip(samples[case], floors, strict=True))
+        forward.append(Forward(rows, context, median[case], median[case] / ratio))
     return KernelReport(
         model=target.name,
         kernel=kernel,
