@@ -90,9 +90,9 @@ using Scored = std::vector<std::pair<Features, std::optional<std::vector<int>>>>
 
 // Those of committed tokens, one after the other [tokens, taps, H].
 static std::vector<float> picked(const DraftHead& head, const Scored& scored, size_t tokens) {
-  std::vector<float> rows;
-  rows.reserve(tokens * head.taps() * head.hidden_size());
   const size_t row = size_t(head.taps()) * head.hidden_size();
+  std::vector<float> rows;
+  rows.reserve(tokens * row);
   bool fit = true;
   for (const auto& [hidden, path] : scored) {
     fit = hidden.shape(1) == size_t(head.taps()) && hidden.shape(2) == size_t(head.hidden_size());

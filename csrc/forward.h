@@ -45,7 +45,7 @@ class ForwardPass {
     std::vector<float> attention;
     std::vector<uint16_t> key, value;
     std::vector<int> visible;
-    std::vector<float> inverse_rms;  // [kRows], of what measure() was asked for last
+    std::vector<float> inverse_rms;  // [kRows], of what invert_rms() was asked for last
     Own(const ModelConfig& config, int context);
   };
 
