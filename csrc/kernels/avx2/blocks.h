@@ -67,23 +67,16 @@ template <bool unpacked, class Block>
   with_codes<unpacked>(work, block);
 }
 
-// On its own, so that registers are given out for one kind of codes at a time.
-template <bool unpacked, class Block>
-[[gnu::noinline]] void add_blocks(const Block* blocks, int count, const Rows& rows, Outputs& out) {
-  const int8_t* q = rows.x.q32(0, rows.first);
-  const BlockScale* x = rows.x.scale32(0, rows.first);
-  for (const Block* end = blocks + count; blocks != end; ++blocks, q += kBlock * rows.count, x += rows.count) {
-    add_block<unpacked>(*blocks, q, x, rows.count, rows.onward, out);
-  }
-}
-
-template <class Block>
-void multiply_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
+// On its own, so that registers are given out for one kind of codes at a time. known_rows: those of the tile, or 0.
+template <class Block, bool unpacked, int known_rows>
+[[gnu::noinline]] void multiply_blocks(const uint8_t* panel, int count, const Rows& tile, Outputs& out) {
   const Block* blocks = reinterpret_cast<const Block*>(panel);
-  if constexpr (kFew<Block> > 0) {
-    if (rows.count <= kFew<Block>) return add_blocks<false>(blocks, count, rows, out);
+  const int8_t* q = tile.x.q32(0, tile.first);
+  const BlockScale* x = tile.x.scale32(0, tile.first);
+  const int rows = known_rows > 0 ? known_rows : tile.count;
+  for (const Block* end = blocks + count; blocks != end; ++blocks, q += kBlock * rows, x += rows) {
+    add_block<unpacked>(*blocks, q, x, rows, tile.onward, out);
   }
-  if constexpr (kFew<Block> < kRowTile) add_blocks<true>(blocks, count, rows, out);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 // activations of a tile.
 #pragma once
 
+#include <utility>
+
 #include "kernels/avx2/blocks.h"
 #include "kernels/avx2/dense.h"
 #include "kernels/avx2/lanes.h"
@@ -15,29 +17,58 @@ namespace {
 
 using Product = void (*)(const uint8_t* panel, int count, const Rows& rows, Outputs& out);
 
-Product product_of(Format format) {
+// make<unpacked, rows>(): the product for so many rows, or, with 0, for any number. One to eight rows of the formats that models
+// mostly come in have a product each: in it compilers know all addresses and where each prefetch goes.
+template <class Block, class Make, size_t... less_one>
+Product for_known_rows(int rows, Make make, std::index_sequence<less_one...>) {
+  static constexpr Product kProducts[] = {make.template operator()<(less_one >= kFew<Block>), int(less_one) + 1>()...};
+  return kProducts[rows - 1];
+}
+
+template <class Block, class Make>
+Product for_rows(int rows, Make make) {
+  if constexpr (kRowsKnown<Block>) {
+    if (rows <= 8) return for_known_rows<Block>(rows, make, std::make_index_sequence<8>());
+  }
+  if constexpr (kFew<Block> > (kRowsKnown<Block> ? 8 : 0)) {
+    if (rows <= kFew<Block>) return make.template operator()<false, 0>();
+  }
+  if constexpr (kFew<Block> < kRowTile) return make.template operator()<true, 0>();
+  return nullptr;
+}
+
+template <class Block>
+Product of_blocks(int rows) {
+  return for_rows<Block>(rows, []<bool unpacked, int known_rows>() -> Product { return multiply_blocks<Block, unpacked, known_rows>; });
+}
+
+template <class Block>
+Product of_super_blocks(int rows) {
+  return for_rows<Block>(rows, []<bool unpacked, int known_rows>() -> Product { return multiply_super_blocks<Block, unpacked, known_rows>; });
+}
+
+Product product_of(Format format, int rows) {
   switch (format) {
     case Format::f32: return multiply_dense<float>;
     case Format::f16: return multiply_dense<F16>;
     case Format::bf16: return multiply_dense<Bf16>;
-    case Format::q4_0: return multiply_blocks<PanelQ4_0>;
-    case Format::q4_1: return multiply_blocks<PanelQ4_1>;
-    case Format::q5_0: return multiply_blocks<PanelQ5_0>;
-    case Format::q5_1: return multiply_blocks<PanelQ5_1>;
-    case Format::q8_0: return multiply_blocks<PanelQ8_0>;
-    case Format::q2_k: return multiply_super_blocks<PanelQ2_K>;
-    case Format::q3_k: return multiply_super_blocks<PanelQ3_K>;
-    case Format::q4_k: return multiply_super_blocks<PanelQ4_K>;
-    case Format::q5_k: return multiply_super_blocks<PanelQ5_K>;
-    case Format::q6_k: return multiply_super_blocks<PanelQ6_K>;
-    case Format::iq4_nl: return multiply_blocks<PanelIQ4_NL>;
-    case Format::iq4_xs: return multiply_super_blocks<PanelIQ4_XS>;
+    case Format::q4_0: return of_blocks<PanelQ4_0>(rows);
+    case Format::q4_1: return of_blocks<PanelQ4_1>(rows);
+    case Format::q5_0: return of_blocks<PanelQ5_0>(rows);
+    case Format::q5_1: return of_blocks<PanelQ5_1>(rows);
+    case Format::q8_0: return of_blocks<PanelQ8_0>(rows);
+    case Format::q2_k: return of_super_blocks<PanelQ2_K>(rows);
+    case Format::q3_k: return of_super_blocks<PanelQ3_K>(rows);
+    case Format::q4_k: return of_super_blocks<PanelQ4_K>(rows);
+    case Format::q5_k: return of_super_blocks<PanelQ5_K>(rows);
+    case Format::q6_k: return of_super_blocks<PanelQ6_K>(rows);
+    case Format::iq4_nl: return of_blocks<PanelIQ4_NL>(rows);
+    case Format::iq4_xs: return of_super_blocks<PanelIQ4_XS>(rows);
   }
   return nullptr;
 }
 
 void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations& x, const Products& y) {
-  const Product product = product_of(w.format);
   const int count = w.blocks();
   const Onward onward(w.panel(panel1), y.next, y.once);
   Outputs out;
@@ -48,7 +79,7 @@ void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations&
       for (int m = 0; m < rows.count; ++m) {
         for (__m256& acc : out.acc[m]) acc = _mm256_setzero_ps();
       }
-      product(w.panel(p), count, rows, out);
+      product_of(w.format, rows.count)(w.panel(p), count, rows, out);
       for (int m = 0; m < rows.count; ++m) {
         float* const to = y.row(row + m) + p * kPanelRows;
         const avx2::F32x16 factor(y.factor(row + m));

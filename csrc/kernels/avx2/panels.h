@@ -217,6 +217,20 @@ constexpr int kFew<PanelQ6_K> = kHasDot ? 7 : 3;
 template <>
 constexpr int kFew<PanelQ8_0> = kHasDot ? kRowTile : 7;  // without it magnitudes are work, too
 
+// Whether up to eight rows of a format have functions of their own (matrix_body.h).
+template <class Block>
+constexpr bool kRowsKnown = false;
+template <>
+constexpr bool kRowsKnown<PanelQ4_0> = true;
+template <>
+constexpr bool kRowsKnown<PanelQ4_1> = true;
+template <>
+constexpr bool kRowsKnown<PanelQ8_0> = true;
+template <>
+constexpr bool kRowsKnown<PanelQ4_K> = true;
+template <>
+constexpr bool kRowsKnown<PanelQ6_K> = true;
+
 // Calls work(codes of the block, or of its sub-block j).
 template <bool unpacked, class Work, class Block, class... J>
 [[gnu::always_inline]] inline void with_codes(Work work, const Block& block, J... j) {

@@ -44,7 +44,7 @@ struct SubBlock {
 // -- sums that fit 16 bits over 32 inputs -----------------------------------------------------------------------------
 
 template <bool unpacked>
-inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
+[[gnu::always_inline]] inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = integers(widen(block.scales[j / 2], v), j % 2);
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
@@ -96,7 +96,7 @@ template <class Block, int R, int N>
 }
 
 template <bool unpacked, class Block>
-inline void add_sub_block(const Block& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
+[[gnu::always_inline]] inline void add_sub_block(const Block& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
   Integers scales[2];
   for (int h = 0; h < 2; ++h) {
     for (int v = 0; v < kVectors; ++v) scales[h].of[v] = half_scales(block, j, h, v);
@@ -137,7 +137,7 @@ template <int R, int N>
 }
 
 template <bool unpacked>
-inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
+[[gnu::always_inline]] inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = _mm256_cvtepi8_epi32(load_eight(block.scales[j] + 8 * v));
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
@@ -191,12 +191,12 @@ struct Minima<PanelQ2_K> {
 };
 
 template <class Block>
-inline void add_super_block(const Block& block, const Sums& sums, const Rows& rows, const SuperBlockScale* x,
-                            const int32_t* offsets, Outputs& out) {
+[[gnu::always_inline]] inline void add_super_block(const Block& block, const Sums& sums, int rows,
+                                                   const SuperBlockScale* x, const int32_t* offsets, Outputs& out) {
   constexpr int kPairs = Minima<Block>::kPairs;
   alignas(32) int16_t of_row[kRowTile][kPairs == 0 ? 1 : 2 * kPairs];
   if constexpr (kPairs > 0) {
-    for (int m = 0; m < rows.count; ++m) Minima<Block>::sums(x[m], offsets + 2 * m, 2 * rows.count, of_row[m]);
+    for (int m = 0; m < rows; ++m) Minima<Block>::sums(x[m], offsets + 2 * m, 2 * rows, of_row[m]);
   }
   for (int v = 0; v < kVectors; ++v) {
     const __m256 scale = load_f16(block.scale + 8 * v);
@@ -206,7 +206,7 @@ inline void add_super_block(const Block& block, const Sums& sums, const Rows& ro
       minimum = _mm256_mul_ps(load_f16(block.minimum + 8 * v), _mm256_set1_ps(-1.0f));
       for (int j = 0; j < kPairs; ++j) minima[j] = Minima<Block>::pair(block, j, v);
     }
-    for (int m = 0; m < rows.count; ++m) {
+    for (int m = 0; m < rows; ++m) {
       __m256 part = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sums.dot[m][v]));
       if constexpr (kPairs > 0) {
         __m256i dot = _mm256_setzero_si256();
@@ -220,33 +220,26 @@ inline void add_super_block(const Block& block, const Sums& sums, const Rows& ro
   }
 }
 
-template <bool unpacked, class Block>
-[[gnu::noinline]] void add_super_blocks(const Block* blocks, int count, const Rows& rows, Outputs& out) {
-  const int8_t* q = rows.x.q256(0, rows.first);
-  const int32_t* offsets = rows.x.offsets256(0, rows.first);
-  const SuperBlockScale* x = rows.x.scale256(0, rows.first);
-  const ptrdiff_t stride = 2 * rows.count;  // of the offsets, between blocks of 32
+template <class Block, bool unpacked, int known_rows>
+[[gnu::noinline]] void multiply_super_blocks(const uint8_t* panel, int count, const Rows& tile, Outputs& out) {
+  const Block* blocks = reinterpret_cast<const Block*>(panel);
+  const int8_t* q = tile.x.q256(0, tile.first);
+  const int32_t* offsets = tile.x.offsets256(0, tile.first);
+  const SuperBlockScale* x = tile.x.scale256(0, tile.first);
+  const int rows = known_rows > 0 ? known_rows : tile.count;
+  const ptrdiff_t stride = 2 * rows;  // of the offsets, between blocks of 32
   Sums sums;
-  for (const Block* end = blocks + count; blocks != end; ++blocks, x += rows.count) {
-    for (int m = 0; m < rows.count; ++m) {
+  for (const Block* end = blocks + count; blocks != end; ++blocks, x += rows) {
+    for (int m = 0; m < rows; ++m) {
       for (__m256i& dot : sums.dot[m]) dot = _mm256_setzero_si256();
     }
-    for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows.count) {
-      Ahead ahead(*blocks, rows.onward, j, kBlocksOfSuper, parts(rows.count));
-      add_sub_block<unpacked>(*blocks, j, {q, offsets + j * stride, rows.count}, ahead, sums);
+    for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows) {
+      Ahead ahead(*blocks, tile.onward, j, kBlocksOfSuper, parts(rows));
+      add_sub_block<unpacked>(*blocks, j, {q, offsets + j * stride, rows}, ahead, sums);
     }
     add_super_block(*blocks, sums, rows, x, offsets, out);
     offsets += kBlocksOfSuper * stride;
   }
-}
-
-template <class Block>
-void multiply_super_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
-  const Block* blocks = reinterpret_cast<const Block*>(panel);
-  if constexpr (kFew<Block> > 0) {
-    if (rows.count <= kFew<Block>) return add_super_blocks<false>(blocks, count, rows, out);
-  }
-  if constexpr (kFew<Block> < kRowTile) add_super_blocks<true>(blocks, count, rows, out);
 }
 
 }  // namespace
