@@ -13,15 +13,14 @@ struct Place {
   const BlockScale* x;
 };
 
-template <class Block, int R, int N, class Codes>
-[[gnu::always_inline]] inline Grid<R, N> dots(const Codes& codes, Place at) {
+template <class Block, int R, int N, class Codes, class Lines>
+[[gnu::always_inline]] inline void find_dots(const Codes& codes, Place at, const Lines& lines, Grid<R, N>& sums) {
   constexpr int offset = kOffset<Block> + kLoan<Block>;
-  Grid<R, N> sums;
   for (int m = 0; m < R; ++m) {
     const __m256i from = offset == 0 ? _mm256_setzero_si256() : start(broadcast(&at.x[m].negated_sum), offset);
     sums.fill(m, from);
   }
-  add_steps<0, kSteps>(codes, at.v, at.q, sums);
+  add_steps<0, kSteps>(codes, at.v, at.q, lines, sums);
   for (int m = 0; m < R; ++m) {
     for (int n = 0; n < N; ++n) sums.of[m][n] = finished(sums.of[m][n]);
     if constexpr (kLoan<Block> != 0) {
@@ -29,25 +28,24 @@ template <class Block, int R, int N, class Codes>
       for (int n = 0; n < N; ++n) sums.of[m][n] = _mm256_sub_epi32(sums.of[m][n], loan);
     }
   }
-  return sums;
 }
 
-template <class Block, int R, int N, class Codes>
+template <class Block, int R, int N, class Codes, class Lines>
   requires requires(Codes codes) { codes.values_at(0, 0); }
-[[gnu::always_inline]] inline Grid<R, N> dots(const Codes& codes, Place at) {
-  auto sums = Grid<R, N>::zeros();
-  add_signed_steps(codes, at.v, at.q, sums);
-  return sums;
+[[gnu::always_inline]] inline void find_dots(const Codes& codes, Place at, const Lines& lines, Grid<R, N>& sums) {
+  sums.clear();
+  add_signed_steps(codes, at.v, at.q, lines, sums);
 }
 
 // Adds a block's products with rows q [rows][32], x [rows].
-template <bool unpacked, class Block>
+template <bool unpacked, int known_rows, class Block>
 [[gnu::always_inline]] inline void add_block(const Block& block, const int8_t* q, const BlockScale* x, int rows,
                                              const Onward& onward, Outputs& out) {
-  Ahead ahead(block, onward, 0, 1, parts(rows));
+  Lines<known_rows> lines(block, onward, 0, 1, tiles(rows));
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
-    in_parts(rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
-      const Grid<R, N> sums = dots<Block, R, N>(codes, {v, q + m * kBlock, x + m});
+    in_tiles(rows, lines, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+      Grid<R, N> sums;
+      find_dots<Block>(codes, {v, q + m * kBlock, x + m}, lines, sums);
       for (int n = 0; n < N; ++n) {
         const __m256 scale = load_f16(block.scale + 8 * (v + n));
         __m256 minimum;
@@ -75,7 +73,7 @@ template <class Block, bool unpacked, int known_rows>
   const BlockScale* x = tile.x.scale32(0, tile.first);
   const int rows = known_rows > 0 ? known_rows : tile.count;
   for (const Block* end = blocks + count; blocks != end; ++blocks, q += kBlock * rows, x += rows) {
-    add_block<unpacked>(*blocks, q, x, rows, tile.onward, out);
+    add_block<unpacked, known_rows>(*blocks, q, x, rows, tile.onward, out);
   }
 }
 

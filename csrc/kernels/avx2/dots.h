@@ -13,8 +13,10 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <utility>
 
 #include "formats.h"
+#include "kernels/avx2/lines.h"
 #include "matrix.h"
 
 namespace outpace {
@@ -28,7 +30,8 @@ struct alignas(32) Steps {
   __m256i at(int step, int v) const { return of[step][v]; }
 };
 
-// Integers of R rows of activations by 8 N outputs.
+// Integers of R rows of activations by 8 N outputs. Functions take it by reference: what they return stays in memory where
+// they have reload() in them.
 template <int R, int N>
 struct Grid {
   __m256i of[R][N];
@@ -36,10 +39,8 @@ struct Grid {
   void fill(int m, __m256i from) {
     for (__m256i& sum : of[m]) sum = from;
   }
-  static Grid zeros() {
-    Grid sums;
-    for (int m = 0; m < R; ++m) sums.fill(m, _mm256_setzero_si256());
-    return sums;
+  void clear() {
+    for (int m = 0; m < R; ++m) fill(m, _mm256_setzero_si256());
   }
 };
 
@@ -104,10 +105,6 @@ inline __m256i integers(__m256i pairs, int which) {
   return _mm256_shuffle_epi8(pairs, _mm256_broadcastsi128_si256(order));
 }
 
-// Has everything that follows read memory anew. Without it compilers take what is in the first-level cache for values,
-// keep them across loops, and, having sixteen registers, write them somewhere else.
-[[gnu::always_inline]] inline void reload() { asm volatile("" ::: "memory"); }
-
 // The same pointer, of which the compiler knows nothing: it would compute the addresses of all steps once for several
 // tiles and keep them in memory, in want of registers.
 [[gnu::always_inline]] inline const int8_t* afresh(const int8_t* q) {
@@ -126,20 +123,32 @@ template <class Codes, int R, int N>
   }
 }
 
+// Calls work<s>() for all s in [first, last), one after the other: loops that ask for memory are not unrolled.
+template <int first, int last, class Work>
+[[gnu::always_inline]] inline void each_step(Work work) {
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    (work.template operator()<first + i>(), ...);
+  }(std::make_integer_sequence<int, last - first>());
+}
+
 // Adds steps [first, last).
-template <int first, int last, class Codes, int R, int N>
-[[gnu::always_inline]] inline void add_steps(const Codes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
+template <int first, int last, class Codes, int R, int N, class Lines>
+[[gnu::always_inline]] inline void add_steps(const Codes& codes, int v, const int8_t* q, const Lines& lines,
+                                             Grid<R, N>& sums) {
   q = afresh(q);
-#pragma GCC unroll 8
-  for (int s = first; s < last; ++s) add_step(codes, s, v, q, sums);
+  each_step<first, last>([&]<int s>() __attribute__((always_inline)) {
+    lines.ask(s, kSteps);
+    add_step(codes, s, v, q, sums);
+  });
 }
 
 // The same of all steps, with codes that come out of memory in twos, a step's and the fourth next one's.
-template <class Codes, int R, int N>
-[[gnu::always_inline]] inline void add_paired_steps(const Codes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
+template <class Codes, int R, int N, class Lines>
+[[gnu::always_inline]] inline void add_paired_steps(const Codes& codes, int v, const int8_t* q, const Lines& lines,
+                                                    Grid<R, N>& sums) {
   q = afresh(q);
-#pragma GCC unroll 4
-  for (int s = 0; s < kSteps / 2; ++s) {
+  each_step<0, kSteps / 2>([&]<int s>() __attribute__((always_inline)) {
+    lines.ask(s, kSteps / 2);
     __m256i low[N], high[N];
     for (int n = 0; n < N; ++n) codes.pair_at(s, v + n, low[n], high[n]);
     for (int m = 0; m < R; ++m) {
@@ -150,23 +159,25 @@ template <class Codes, int R, int N>
       const __m256i four = broadcast(q + m * kBlock + 4 * s + kBlock / 2);
       for (int n = 0; n < N; ++n) sums.of[m][n] = add_products(sums.of[m][n], high[n], four);
     }
-  }
+  });
 }
 
-template <int first, int last, class Codes, int R, int N>
+template <int first, int last, class Codes, int R, int N, class Lines>
   requires requires(Codes codes, __m256i& half) { codes.pair_at(0, 0, half, half); }
-[[gnu::always_inline]] inline void add_steps(const Codes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
+[[gnu::always_inline]] inline void add_steps(const Codes& codes, int v, const int8_t* q, const Lines& lines,
+                                             Grid<R, N>& sums) {
   static_assert(first == 0 && last == kSteps);
-  add_paired_steps(codes, v, q, sums);
+  add_paired_steps(codes, v, q, lines, sums);
 }
 
 // The same with signed codes of 8 bits, to 32 bits at once: `codes` has their magnitudes and the values, whose signs go
 // to the activations.
-template <class Codes, int R, int N>
-[[gnu::always_inline]] inline void add_signed_steps(const Codes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
+template <class Codes, int R, int N, class Lines>
+[[gnu::always_inline]] inline void add_signed_steps(const Codes& codes, int v, const int8_t* q, const Lines& lines,
+                                                    Grid<R, N>& sums) {
   q = afresh(q);
-#pragma GCC unroll 8
-  for (int s = 0; s < kSteps; ++s) {
+  each_step<0, kSteps>([&]<int s>() __attribute__((always_inline)) {
+    lines.ask(s, kSteps);
     __m256i magnitudes[N], values[N];
     for (int n = 0; n < N; ++n) magnitudes[n] = codes.magnitudes_at(s, v + n), values[n] = codes.values_at(s, v + n);
     for (int m = 0; m < R; ++m) {
@@ -178,7 +189,7 @@ template <class Codes, int R, int N>
         asm("" : "+x"(sum));
       }
     }
-  }
+  });
 }
 
 }  // namespace

@@ -26,11 +26,11 @@ Product for_known_rows(int rows, Make make, std::index_sequence<less_one...>) {
 }
 
 template <class Block, class Make>
-Product for_rows(int rows, Make make) {
+Product for_rows(int rows, bool once, Make make) {
   if constexpr (kRowsKnown<Block>) {
-    if (rows <= 8) return for_known_rows<Block>(rows, make, std::make_index_sequence<8>());
+    if (once && rows <= 8) return for_known_rows<Block>(rows, make, std::make_index_sequence<8>());
   }
-  if constexpr (kFew<Block> > (kRowsKnown<Block> ? 8 : 0)) {
+  if constexpr (kFew<Block> > 0) {
     if (rows <= kFew<Block>) return make.template operator()<false, 0>();
   }
   if constexpr (kFew<Block> < kRowTile) return make.template operator()<true, 0>();
@@ -38,32 +38,33 @@ Product for_rows(int rows, Make make) {
 }
 
 template <class Block>
-Product of_blocks(int rows) {
-  return for_rows<Block>(rows, []<bool unpacked, int known_rows>() -> Product { return multiply_blocks<Block, unpacked, known_rows>; });
+Product of_blocks(int rows, bool once) {
+  return for_rows<Block>(rows, once, []<bool unpacked, int known_rows>() -> Product { return multiply_blocks<Block, unpacked, known_rows>; });
 }
 
 template <class Block>
-Product of_super_blocks(int rows) {
-  return for_rows<Block>(rows, []<bool unpacked, int known_rows>() -> Product { return multiply_super_blocks<Block, unpacked, known_rows>; });
+Product of_super_blocks(int rows, bool once) {
+  return for_rows<Block>(rows, once, []<bool unpacked, int known_rows>() -> Product { return multiply_super_blocks<Block, unpacked, known_rows>; });
 }
 
-Product product_of(Format format, int rows) {
+// once: Products::once
+Product product_of(Format format, int rows, bool once) {
   switch (format) {
     case Format::f32: return multiply_dense<float>;
     case Format::f16: return multiply_dense<F16>;
     case Format::bf16: return multiply_dense<Bf16>;
-    case Format::q4_0: return of_blocks<PanelQ4_0>(rows);
-    case Format::q4_1: return of_blocks<PanelQ4_1>(rows);
-    case Format::q5_0: return of_blocks<PanelQ5_0>(rows);
-    case Format::q5_1: return of_blocks<PanelQ5_1>(rows);
-    case Format::q8_0: return of_blocks<PanelQ8_0>(rows);
-    case Format::q2_k: return of_super_blocks<PanelQ2_K>(rows);
-    case Format::q3_k: return of_super_blocks<PanelQ3_K>(rows);
-    case Format::q4_k: return of_super_blocks<PanelQ4_K>(rows);
-    case Format::q5_k: return of_super_blocks<PanelQ5_K>(rows);
-    case Format::q6_k: return of_super_blocks<PanelQ6_K>(rows);
-    case Format::iq4_nl: return of_blocks<PanelIQ4_NL>(rows);
-    case Format::iq4_xs: return of_super_blocks<PanelIQ4_XS>(rows);
+    case Format::q4_0: return of_blocks<PanelQ4_0>(rows, once);
+    case Format::q4_1: return of_blocks<PanelQ4_1>(rows, once);
+    case Format::q5_0: return of_blocks<PanelQ5_0>(rows, once);
+    case Format::q5_1: return of_blocks<PanelQ5_1>(rows, once);
+    case Format::q8_0: return of_blocks<PanelQ8_0>(rows, once);
+    case Format::q2_k: return of_super_blocks<PanelQ2_K>(rows, once);
+    case Format::q3_k: return of_super_blocks<PanelQ3_K>(rows, once);
+    case Format::q4_k: return of_super_blocks<PanelQ4_K>(rows, once);
+    case Format::q5_k: return of_super_blocks<PanelQ5_K>(rows, once);
+    case Format::q6_k: return of_super_blocks<PanelQ6_K>(rows, once);
+    case Format::iq4_nl: return of_blocks<PanelIQ4_NL>(rows, once);
+    case Format::iq4_xs: return of_super_blocks<PanelIQ4_XS>(rows, once);
   }
   return nullptr;
 }
@@ -79,7 +80,7 @@ void multiply_panels(const Matrix& w, int panel0, int panel1, const Activations&
       for (int m = 0; m < rows.count; ++m) {
         for (__m256& acc : out.acc[m]) acc = _mm256_setzero_ps();
       }
-      product_of(w.format, rows.count)(w.panel(p), count, rows, out);
+      product_of(w.format, rows.count, y.once)(w.panel(p), count, rows, out);
       for (int m = 0; m < rows.count; ++m) {
         float* const to = y.row(row + m) + p * kPanelRows;
         const avx2::F32x16 factor(y.factor(row + m));

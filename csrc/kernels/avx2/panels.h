@@ -47,14 +47,18 @@ struct Sixes {
 
 // The step that is spread over the other three comes first, and those are loaded again: there are no registers to keep
 // them in.
-template <int first, int last, int R, int N>
-[[gnu::always_inline]] inline void add_steps(const Sixes& codes, int v, const int8_t* q, Grid<R, N>& sums) {
+template <int first, int last, int R, int N, class Lines>
+[[gnu::always_inline]] inline void add_steps(const Sixes& codes, int v, const int8_t* q, const Lines& lines,
+                                             Grid<R, N>& sums) {
   static_assert(last - first == kSteps / 2);
   q = afresh(q);
+  lines.ask(first, kSteps);
   add_step(codes, last - 1, v, q, sums);
   reload();
-#pragma GCC unroll 3
-  for (int s = first; s < last - 1; ++s) add_step(codes, s, v, q, sums);
+  each_step<first, last - 1>([&]<int s>() __attribute__((always_inline)) {
+    lines.ask(s + 1, kSteps);
+    add_step(codes, s, v, q, sums);
+  });
 }
 
 struct Bytes {

@@ -43,14 +43,15 @@ struct SubBlock {
 
 // -- sums that fit 16 bits over 32 inputs -----------------------------------------------------------------------------
 
-template <bool unpacked>
-[[gnu::always_inline]] inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
+template <bool unpacked, class Lines>
+[[gnu::always_inline]] inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Lines& lines, Sums& out) {
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = integers(widen(block.scales[j / 2], v), j % 2);
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
-    in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
-      auto sums = Grid<R, N>::zeros();
-      add_steps<0, kSteps>(codes, v, x.q + m * kBlock, sums);
+    in_tiles(x.rows, lines, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+      Grid<R, N> sums;
+      sums.clear();
+      add_steps<0, kSteps>(codes, v, x.q + m * kBlock, lines, sums);
       add_scaled(sums, scales, out.dot + m, v);
     });
   };
@@ -84,31 +85,29 @@ constexpr int kOffsetShift<PanelQ3_K> = 3;
 
 // What the sums over 16 inputs start with; offsets [R], two apart.
 template <class Block, int R, int N>
-[[gnu::always_inline]] inline Grid<R, N> first_offsets(const int32_t* offsets) {
-  auto sums = Grid<R, N>::zeros();
-  if constexpr (kOffsetShift<Block> != kNoOffset) {
-    for (int i = 0; i < R; ++i) {
-      const __m256i from = start(_mm256_srai_epi16(broadcast(offsets + 2 * i), kOffsetShift<Block>), 1);
-      sums.fill(i, from);
-    }
+[[gnu::always_inline]] inline void start_sums(const int32_t* offsets, Grid<R, N>& sums) {
+  if constexpr (kOffsetShift<Block> == kNoOffset) return sums.clear();
+  for (int i = 0; i < R; ++i) {
+    const __m256i from = start(_mm256_srai_epi16(broadcast(offsets + 2 * i), kOffsetShift<Block>), 1);
+    sums.fill(i, from);
   }
-  return sums;
 }
 
-template <bool unpacked, class Block>
-[[gnu::always_inline]] inline void add_sub_block(const Block& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
+template <bool unpacked, class Block, class Lines>
+[[gnu::always_inline]] inline void add_sub_block(const Block& block, int j, SubBlock x, Lines& lines, Sums& out) {
   Integers scales[2];
   for (int h = 0; h < 2; ++h) {
     for (int v = 0; v < kVectors; ++v) scales[h].of[v] = half_scales(block, j, h, v);
   }
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
-    in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+    in_tiles(x.rows, lines, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
       const int8_t* q = x.q + m * kBlock;
-      Grid<R, N> sums = first_offsets<Block, R, N>(x.offsets + 2 * m);
-      add_steps<0, kSteps / 2>(codes, v, q, sums);
+      Grid<R, N> sums;
+      start_sums<Block>(x.offsets + 2 * m, sums);
+      add_steps<0, kSteps / 2>(codes, v, q, lines, sums);
       add_scaled(sums, scales[0], out.dot + m, v);
-      sums = first_offsets<Block, R, N>(x.offsets + 2 * m + 1);
-      add_steps<kSteps / 2, kSteps>(codes, v, q, sums);
+      start_sums<Block>(x.offsets + 2 * m + 1, sums);
+      add_steps<kSteps / 2, kSteps>(codes, v, q, lines, sums);
       add_scaled(sums, scales[1], out.dot + m, v);
     });
   };
@@ -117,32 +116,32 @@ template <bool unpacked, class Block>
 
 // -- codes of 8 bits --------------------------------------------------------------------------------------------------
 
-template <int R, int N>
-[[gnu::always_inline]] inline Grid<R, N> dots(const Steps& steps, int v, const int8_t* q, const int32_t* offsets) {
-  Grid<R, N> sums;
+template <int R, int N, class Lines>
+[[gnu::always_inline]] inline void find_dots(const Steps& steps, int v, const int8_t* q, const int32_t* offsets,
+                                             const Lines& lines, Grid<R, N>& sums) {
   for (int i = 0; i < R; ++i, offsets += 2) {
     const __m256i negated_sums =
         _mm256_add_epi16(_mm256_srai_epi16(broadcast(offsets), 5), _mm256_srai_epi16(broadcast(offsets + 1), 5));
     sums.fill(i, start(negated_sums, 128));
   }
-  add_steps<0, kSteps>(steps, v, q, sums);
-  return sums;
+  add_steps<0, kSteps>(steps, v, q, lines, sums);
 }
 
-template <int R, int N>
-[[gnu::always_inline]] inline Grid<R, N> dots(const SignedSteps& steps, int v, const int8_t* q, const int32_t*) {
-  auto sums = Grid<R, N>::zeros();
-  add_signed_steps(steps, v, q, sums);
-  return sums;
+template <int R, int N, class Lines>
+[[gnu::always_inline]] inline void find_dots(const SignedSteps& steps, int v, const int8_t* q, const int32_t*,
+                                             const Lines& lines, Grid<R, N>& sums) {
+  sums.clear();
+  add_signed_steps(steps, v, q, lines, sums);
 }
 
-template <bool unpacked>
-[[gnu::always_inline]] inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Ahead& ahead, Sums& out) {
+template <bool unpacked, class Lines>
+[[gnu::always_inline]] inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Lines& lines, Sums& out) {
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = _mm256_cvtepi8_epi32(load_eight(block.scales[j] + 8 * v));
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
-    in_parts(x.rows, ahead, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
-      const Grid<R, N> sums = dots<R, N>(codes, v, x.q + m * kBlock, x.offsets + 2 * m);
+    in_tiles(x.rows, lines, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
+      Grid<R, N> sums;
+      find_dots(codes, v, x.q + m * kBlock, x.offsets + 2 * m, lines, sums);
       for (int i = 0; i < R; ++i) {
         for (int n = 0; n < N; ++n) {
           __m256i& dot = out.dot[m + i][v + n];
@@ -234,8 +233,8 @@ template <class Block, bool unpacked, int known_rows>
       for (__m256i& dot : sums.dot[m]) dot = _mm256_setzero_si256();
     }
     for (int j = 0; j < kBlocksOfSuper; ++j, q += kBlock * rows) {
-      Ahead ahead(*blocks, tile.onward, j, kBlocksOfSuper, parts(rows));
-      add_sub_block<unpacked>(*blocks, j, {q, offsets + j * stride, rows}, ahead, sums);
+      Lines<known_rows> lines(*blocks, tile.onward, j, kBlocksOfSuper, tiles(rows));
+      add_sub_block<unpacked>(*blocks, j, {q, offsets + j * stride, rows}, lines, sums);
     }
     add_super_block(*blocks, sums, rows, x, offsets, out);
     offsets += kBlocksOfSuper * stride;

@@ -2,7 +2,7 @@
 // registers, each load of codes serves four rows and each broadcast of four activations two registers.
 #pragma once
 
-#include "kernels/ahead.h"
+#include "kernels/avx2/lines.h"
 #include "kernels/avx2/panels.h"
 #include "matrix.h"
 
@@ -19,27 +19,26 @@ struct alignas(64) Outputs {
   __m256 acc[kRowTile][kVectors];
 };
 
-// Of a tile of `rows`: how often in_parts() asks for memory ahead.
-constexpr int parts(int rows) { return rows == 1 ? 1 : (rows + 3) / 4 * 2; }
+// Into how many tiles in_tiles() divides a panel's block for so many rows.
+constexpr int tiles(int rows) { return rows == 1 ? 1 : (rows + 3) / 4 * 2; }
 
-template <int R, int N, class Work>
-[[gnu::always_inline]] inline void in_vectors(int m, Ahead& ahead, Work& work) {
-  for (int v = 0; v < kVectors; v += N) {
-    ahead.ask_some();
+template <int R, int N, class Lines, class Work>
+[[gnu::always_inline]] inline void in_vectors(int m, Lines& lines, Work& work) {
+  for (int v = 0; v < kVectors; v += N, lines.next_tile()) {
     reload();
     work.template operator()<R, N>(m, v);
   }
 }
 
 // Calls work<R, N>(m, v) for rows m to m + R and registers v to v + N of a panel until all of both are done.
-template <class Work>
-[[gnu::always_inline]] inline void in_parts(int rows, Ahead& ahead, Work work) {
+template <class Lines, class Work>
+[[gnu::always_inline]] inline void in_tiles(int rows, Lines& lines, Work work) {
   int m = 0;
-  for (; rows - m >= 4; m += 4) in_vectors<4, 2>(m, ahead, work);
+  for (; rows - m >= 4; m += 4) in_vectors<4, 2>(m, lines, work);
   switch (rows - m) {
-    case 3: return in_vectors<3, 2>(m, ahead, work);
-    case 2: return in_vectors<2, 2>(m, ahead, work);
-    case 1: return in_vectors<1, kVectors>(m, ahead, work);
+    case 3: return in_vectors<3, 2>(m, lines, work);
+    case 2: return in_vectors<2, 2>(m, lines, work);
+    case 1: return in_vectors<1, kVectors>(m, lines, work);
     default: return;
   }
 }
