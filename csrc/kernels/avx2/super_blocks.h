@@ -88,8 +88,9 @@ template <class Block, int R, int N>
 [[gnu::always_inline]] inline void start_sums(const int32_t* offsets, Grid<R, N>& sums) {
   if constexpr (kOffsetShift<Block> == kNoOffset) return sums.clear();
   for (int i = 0; i < R; ++i) {
-    const __m256i from = start(_mm256_srai_epi16(broadcast(offsets + 2 * i), kOffsetShift<Block>), 1);
-    sums.fill(i, from);
+    __m256i halves = broadcast(offsets + 2 * i);
+    if constexpr (kOffsetShift<Block> > 0) halves = _mm256_srai_epi16(halves, kOffsetShift<Block>);
+    sums.fill(i, start(halves, 1));
   }
 }
 
