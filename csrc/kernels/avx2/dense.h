@@ -34,7 +34,6 @@ void multiply_dense(const uint8_t* panel, int count, const Rows& rows, Outputs& 
     const int columns = count - k < kColumns ? count - k : kColumns;
     Lines<0> lines(*stretch, rows.onward, 0, 1, tiles(rows.count));
     in_tiles(rows.count, lines, [&]<int R, int N>(int m, int v) __attribute__((always_inline)) {
-      lines.ask(0, 1);
       const float* x = rows.x.f32(rows.first + m) + k;
       __m256 sums[R][N];
       for (int i = 0; i < R; ++i) {

@@ -30,8 +30,8 @@ struct alignas(32) Steps {
   __m256i at(int step, int v) const { return of[step][v]; }
 };
 
-// Integers of R rows of activations by 8 N outputs. Functions take it by reference: what they return stays in memory where
-// they have reload() in them.
+// Integers of R rows of activations by 8 N outputs. Functions take it by reference: what they return stays in memory
+// where they have reload() in them.
 template <int R, int N>
 struct Grid {
   __m256i of[R][N];
@@ -123,7 +123,7 @@ template <class Codes, int R, int N>
   }
 }
 
-// Calls work<s>() for all s in [first, last), one after the other: loops that ask for memory are not unrolled.
+// Calls work<s>() for all s in [first, last), one after the other: a loop that asks for memory is not unrolled in time.
 template <int first, int last, class Work>
 [[gnu::always_inline]] inline void each_step(Work work) {
   [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
@@ -132,23 +132,23 @@ template <int first, int last, class Work>
 }
 
 // Adds steps [first, last).
-template <int first, int last, class Codes, int R, int N, class Lines>
-[[gnu::always_inline]] inline void add_steps(const Codes& codes, int v, const int8_t* q, const Lines& lines,
+template <int first, int last, class Codes, int R, int N, int known_rows>
+[[gnu::always_inline]] inline void add_steps(const Codes& codes, int v, const int8_t* q, const Lines<known_rows>& lines,
                                              Grid<R, N>& sums) {
   q = afresh(q);
   each_step<first, last>([&]<int s>() __attribute__((always_inline)) {
-    lines.ask(s, kSteps);
+    lines.begin_step(s, kSteps);
     add_step(codes, s, v, q, sums);
   });
 }
 
 // The same of all steps, with codes that come out of memory in twos, a step's and the fourth next one's.
-template <class Codes, int R, int N, class Lines>
-[[gnu::always_inline]] inline void add_paired_steps(const Codes& codes, int v, const int8_t* q, const Lines& lines,
+template <class Codes, int R, int N, int known_rows>
+[[gnu::always_inline]] inline void add_paired_steps(const Codes& codes, int v, const int8_t* q, const Lines<known_rows>& lines,
                                                     Grid<R, N>& sums) {
   q = afresh(q);
   each_step<0, kSteps / 2>([&]<int s>() __attribute__((always_inline)) {
-    lines.ask(s, kSteps / 2);
+    lines.begin_step(s, kSteps / 2);
     __m256i low[N], high[N];
     for (int n = 0; n < N; ++n) codes.pair_at(s, v + n, low[n], high[n]);
     for (int m = 0; m < R; ++m) {
@@ -162,9 +162,9 @@ template <class Codes, int R, int N, class Lines>
   });
 }
 
-template <int first, int last, class Codes, int R, int N, class Lines>
+template <int first, int last, class Codes, int R, int N, int known_rows>
   requires requires(Codes codes, __m256i& half) { codes.pair_at(0, 0, half, half); }
-[[gnu::always_inline]] inline void add_steps(const Codes& codes, int v, const int8_t* q, const Lines& lines,
+[[gnu::always_inline]] inline void add_steps(const Codes& codes, int v, const int8_t* q, const Lines<known_rows>& lines,
                                              Grid<R, N>& sums) {
   static_assert(first == 0 && last == kSteps);
   add_paired_steps(codes, v, q, lines, sums);
@@ -172,12 +172,12 @@ template <int first, int last, class Codes, int R, int N, class Lines>
 
 // The same with signed codes of 8 bits, to 32 bits at once: `codes` has their magnitudes and the values, whose signs go
 // to the activations.
-template <class Codes, int R, int N, class Lines>
-[[gnu::always_inline]] inline void add_signed_steps(const Codes& codes, int v, const int8_t* q, const Lines& lines,
+template <class Codes, int R, int N, int known_rows>
+[[gnu::always_inline]] inline void add_signed_steps(const Codes& codes, int v, const int8_t* q, const Lines<known_rows>& lines,
                                                     Grid<R, N>& sums) {
   q = afresh(q);
   each_step<0, kSteps>([&]<int s>() __attribute__((always_inline)) {
-    lines.ask(s, kSteps);
+    lines.begin_step(s, kSteps);
     __m256i magnitudes[N], values[N];
     for (int n = 0; n < N; ++n) magnitudes[n] = codes.magnitudes_at(s, v + n), values[n] = codes.values_at(s, v + n);
     for (int m = 0; m < R; ++m) {

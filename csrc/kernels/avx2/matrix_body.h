@@ -2,7 +2,7 @@
 // and, with the dot instruction, by matrix_vnni.cpp.
 //
 // A block of weights is unpacked once, into memory that stays in the first-level cache, and then meets the rows of
-// activations of a tile.
+// activations of a tile; few rows take codes where they lie.
 #pragma once
 
 #include <utility>
@@ -17,8 +17,8 @@ namespace {
 
 using Product = void (*)(const uint8_t* panel, int count, const Rows& rows, Outputs& out);
 
-// make<unpacked, rows>(): the product for so many rows, or, with 0, for any number. One to eight rows of the formats that models
-// mostly come in have a product each: in it compilers know all addresses and where each prefetch goes.
+// make<unpacked, rows>(): the product for so many rows, or, with 0, for any number. One to eight rows of the formats that
+// models mostly come in have a product each, in which compilers know all addresses and where each prefetch goes.
 template <class Block, class Make, size_t... less_one>
 Product for_known_rows(int rows, Make make, std::index_sequence<less_one...>) {
   static constexpr Product kProducts[] = {make.template operator()<(less_one >= kFew<Block>), int(less_one) + 1>()...};
@@ -39,12 +39,16 @@ Product for_rows(int rows, bool once, Make make) {
 
 template <class Block>
 Product of_blocks(int rows, bool once) {
-  return for_rows<Block>(rows, once, []<bool unpacked, int known_rows>() -> Product { return multiply_blocks<Block, unpacked, known_rows>; });
+  return for_rows<Block>(rows, once, []<bool unpacked, int known_rows>() -> Product {
+    return multiply_blocks<Block, unpacked, known_rows>;
+  });
 }
 
 template <class Block>
 Product of_super_blocks(int rows, bool once) {
-  return for_rows<Block>(rows, once, []<bool unpacked, int known_rows>() -> Product { return multiply_super_blocks<Block, unpacked, known_rows>; });
+  return for_rows<Block>(rows, once, []<bool unpacked, int known_rows>() -> Product {
+    return multiply_super_blocks<Block, unpacked, known_rows>;
+  });
 }
 
 // once: Products::once

@@ -47,16 +47,16 @@ struct Sixes {
 
 // The step that is spread over the other three comes first, and those are loaded again: there are no registers to keep
 // them in.
-template <int first, int last, int R, int N, class Lines>
-[[gnu::always_inline]] inline void add_steps(const Sixes& codes, int v, const int8_t* q, const Lines& lines,
+template <int first, int last, int R, int N, int known_rows>
+[[gnu::always_inline]] inline void add_steps(const Sixes& codes, int v, const int8_t* q, const Lines<known_rows>& lines,
                                              Grid<R, N>& sums) {
   static_assert(last - first == kSteps / 2);
   q = afresh(q);
-  lines.ask(first, kSteps);
+  lines.begin_step(first, kSteps);
   add_step(codes, last - 1, v, q, sums);
   reload();
   each_step<first, last - 1>([&]<int s>() __attribute__((always_inline)) {
-    lines.ask(s + 1, kSteps);
+    lines.begin_step(s + 1, kSteps);
     add_step(codes, s, v, q, sums);
   });
 }
@@ -217,9 +217,9 @@ concept LiesReady = requires(const Block& block) { in_place(block); } || require
 template <class Block>
 constexpr int kFew = !LiesReady<Block> ? 0 : kHasDot ? kRowTile : 8;
 template <>
-constexpr int kFew<PanelQ6_K> = kHasDot ? 7 : 3;
+constexpr int kFew<PanelQ6_K> = kHasDot ? 7 : 2;
 template <>
-constexpr int kFew<PanelQ8_0> = kHasDot ? kRowTile : 7;  // without it magnitudes are work, too
+constexpr int kFew<PanelQ8_0> = kHasDot ? kRowTile : 4;  // without it magnitudes are work, too
 
 // Whether up to eight rows of a format have functions of their own (matrix_body.h).
 template <class Block>

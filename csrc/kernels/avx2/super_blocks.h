@@ -43,8 +43,8 @@ struct SubBlock {
 
 // -- sums that fit 16 bits over 32 inputs -----------------------------------------------------------------------------
 
-template <bool unpacked, class Lines>
-[[gnu::always_inline]] inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Lines& lines, Sums& out) {
+template <bool unpacked, int known_rows>
+[[gnu::always_inline]] inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Lines<known_rows>& lines, Sums& out) {
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = integers(widen(block.scales[j / 2], v), j % 2);
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
@@ -94,8 +94,8 @@ template <class Block, int R, int N>
   }
 }
 
-template <bool unpacked, class Block, class Lines>
-[[gnu::always_inline]] inline void add_sub_block(const Block& block, int j, SubBlock x, Lines& lines, Sums& out) {
+template <bool unpacked, class Block, int known_rows>
+[[gnu::always_inline]] inline void add_sub_block(const Block& block, int j, SubBlock x, Lines<known_rows>& lines, Sums& out) {
   Integers scales[2];
   for (int h = 0; h < 2; ++h) {
     for (int v = 0; v < kVectors; ++v) scales[h].of[v] = half_scales(block, j, h, v);
@@ -117,9 +117,9 @@ template <bool unpacked, class Block, class Lines>
 
 // -- codes of 8 bits --------------------------------------------------------------------------------------------------
 
-template <int R, int N, class Lines>
+template <int R, int N, int known_rows>
 [[gnu::always_inline]] inline void find_dots(const Steps& steps, int v, const int8_t* q, const int32_t* offsets,
-                                             const Lines& lines, Grid<R, N>& sums) {
+                                             const Lines<known_rows>& lines, Grid<R, N>& sums) {
   for (int i = 0; i < R; ++i, offsets += 2) {
     const __m256i negated_sums =
         _mm256_add_epi16(_mm256_srai_epi16(broadcast(offsets), 5), _mm256_srai_epi16(broadcast(offsets + 1), 5));
@@ -128,15 +128,15 @@ template <int R, int N, class Lines>
   add_steps<0, kSteps>(steps, v, q, lines, sums);
 }
 
-template <int R, int N, class Lines>
+template <int R, int N, int known_rows>
 [[gnu::always_inline]] inline void find_dots(const SignedSteps& steps, int v, const int8_t* q, const int32_t*,
-                                             const Lines& lines, Grid<R, N>& sums) {
+                                             const Lines<known_rows>& lines, Grid<R, N>& sums) {
   sums.clear();
   add_signed_steps(steps, v, q, lines, sums);
 }
 
-template <bool unpacked, class Lines>
-[[gnu::always_inline]] inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Lines& lines, Sums& out) {
+template <bool unpacked, int known_rows>
+[[gnu::always_inline]] inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Lines<known_rows>& lines, Sums& out) {
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = _mm256_cvtepi8_epi32(load_eight(block.scales[j] + 8 * v));
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {

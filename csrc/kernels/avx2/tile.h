@@ -22,17 +22,18 @@ struct alignas(64) Outputs {
 // Into how many tiles in_tiles() divides a panel's block for so many rows.
 constexpr int tiles(int rows) { return rows == 1 ? 1 : (rows + 3) / 4 * 2; }
 
-template <int R, int N, class Lines, class Work>
-[[gnu::always_inline]] inline void in_vectors(int m, Lines& lines, Work& work) {
-  for (int v = 0; v < kVectors; v += N, lines.next_tile()) {
-    reload();
+template <int R, int N, int known_rows, class Work>
+[[gnu::always_inline]] inline void in_vectors(int m, Lines<known_rows>& lines, Work& work) {
+  for (int v = 0; v < kVectors; v += N) {
+    lines.begin_tile();
     work.template operator()<R, N>(m, v);
+    lines.end_tile();
   }
 }
 
 // Calls work<R, N>(m, v) for rows m to m + R and registers v to v + N of a panel until all of both are done.
-template <class Lines, class Work>
-[[gnu::always_inline]] inline void in_tiles(int rows, Lines& lines, Work work) {
+template <int known_rows, class Work>
+[[gnu::always_inline]] inline void in_tiles(int rows, Lines<known_rows>& lines, Work work) {
   int m = 0;
   for (; rows - m >= 4; m += 4) in_vectors<4, 2>(m, lines, work);
   switch (rows - m) {
