@@ -14,7 +14,8 @@ struct Place {
 };
 
 template <class Block, int R, int N, class Codes, int known_rows>
-[[gnu::always_inline]] inline void find_dots(const Codes& codes, Place at, const Lines<known_rows>& lines, Grid<R, N>& sums) {
+[[gnu::always_inline]] inline void find_dots(const Codes& codes, Place at, const Lines<known_rows>& lines,
+                                             Grid<R, N>& sums) {
   constexpr int offset = kOffset<Block> + kLoan<Block>;
   for (int m = 0; m < R; ++m) {
     const __m256i from = offset == 0 ? _mm256_setzero_si256() : start(broadcast(&at.x[m].negated_sum), offset);
@@ -32,7 +33,8 @@ template <class Block, int R, int N, class Codes, int known_rows>
 
 template <class Block, int R, int N, class Codes, int known_rows>
   requires requires(Codes codes) { codes.values_at(0, 0); }
-[[gnu::always_inline]] inline void find_dots(const Codes& codes, Place at, const Lines<known_rows>& lines, Grid<R, N>& sums) {
+[[gnu::always_inline]] inline void find_dots(const Codes& codes, Place at, const Lines<known_rows>& lines,
+                                             Grid<R, N>& sums) {
   sums.clear();
   add_signed_steps(codes, at.v, at.q, lines, sums);
 }

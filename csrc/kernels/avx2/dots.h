@@ -144,8 +144,8 @@ template <int first, int last, class Codes, int R, int N, int known_rows>
 
 // The same of all steps, with codes that come out of memory in twos, a step's and the fourth next one's.
 template <class Codes, int R, int N, int known_rows>
-[[gnu::always_inline]] inline void add_paired_steps(const Codes& codes, int v, const int8_t* q, const Lines<known_rows>& lines,
-                                                    Grid<R, N>& sums) {
+[[gnu::always_inline]] inline void add_paired_steps(const Codes& codes, int v, const int8_t* q,
+                                                    const Lines<known_rows>& lines, Grid<R, N>& sums) {
   q = afresh(q);
   each_step<0, kSteps / 2>([&]<int s>() __attribute__((always_inline)) {
     lines.begin_step(s, kSteps / 2);
@@ -173,8 +173,8 @@ template <int first, int last, class Codes, int R, int N, int known_rows>
 // The same with signed codes of 8 bits, to 32 bits at once: `codes` has their magnitudes and the values, whose signs go
 // to the activations.
 template <class Codes, int R, int N, int known_rows>
-[[gnu::always_inline]] inline void add_signed_steps(const Codes& codes, int v, const int8_t* q, const Lines<known_rows>& lines,
-                                                    Grid<R, N>& sums) {
+[[gnu::always_inline]] inline void add_signed_steps(const Codes& codes, int v, const int8_t* q,
+                                                    const Lines<known_rows>& lines, Grid<R, N>& sums) {
   q = afresh(q);
   each_step<0, kSteps>([&]<int s>() __attribute__((always_inline)) {
     lines.begin_step(s, kSteps);

@@ -44,7 +44,8 @@ struct SubBlock {
 // -- sums that fit 16 bits over 32 inputs -----------------------------------------------------------------------------
 
 template <bool unpacked, int known_rows>
-[[gnu::always_inline]] inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Lines<known_rows>& lines, Sums& out) {
+[[gnu::always_inline]] inline void add_sub_block(const PanelQ4_K& block, int j, SubBlock x, Lines<known_rows>& lines,
+                                                 Sums& out) {
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = integers(widen(block.scales[j / 2], v), j % 2);
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
@@ -95,7 +96,8 @@ template <class Block, int R, int N>
 }
 
 template <bool unpacked, class Block, int known_rows>
-[[gnu::always_inline]] inline void add_sub_block(const Block& block, int j, SubBlock x, Lines<known_rows>& lines, Sums& out) {
+[[gnu::always_inline]] inline void add_sub_block(const Block& block, int j, SubBlock x, Lines<known_rows>& lines,
+                                                 Sums& out) {
   Integers scales[2];
   for (int h = 0; h < 2; ++h) {
     for (int v = 0; v < kVectors; ++v) scales[h].of[v] = half_scales(block, j, h, v);
@@ -136,7 +138,8 @@ template <int R, int N, int known_rows>
 }
 
 template <bool unpacked, int known_rows>
-[[gnu::always_inline]] inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Lines<known_rows>& lines, Sums& out) {
+[[gnu::always_inline]] inline void add_sub_block(const PanelIQ4_XS& block, int j, SubBlock x, Lines<known_rows>& lines,
+                                                 Sums& out) {
   Integers scales;
   for (int v = 0; v < kVectors; ++v) scales.of[v] = _mm256_cvtepi8_epi32(load_eight(block.scales[j] + 8 * v));
   const auto work = [&](const auto& codes) __attribute__((always_inline)) {
