@@ -17,9 +17,10 @@ from outpace.heads.file import read_head
 torch = pytest.importorskip("torch", reason="training is not installed (pip install 'outpace[train]')")
 
 from outpace.heads.config import HeadConfig  # noqa: E402
+from outpace.train import losses  # noqa: E402
 from outpace.train.batches import Text, collate, read_texts  # noqa: E402
 from outpace.train.corpus import Corpora, Corpus  # noqa: E402
-from outpace.train.losses import acceptance, aimed_loss  # noqa: E402
+from outpace.train.losses import acceptance, aimed_loss, mean_aimed_loss  # noqa: E402
 from outpace.train.medusa import FeatureHeads  # noqa: E402
 from outpace.train.network import DraftNetwork  # noqa: E402
 from outpace.train.running import Training, train_head  # noqa: E402
@@ -84,6 +85,37 @@ def test_the_loss_is_least_where_the_laws_are_equal():
         assert (aimed_loss(log_p, other) > 0).all()
         variation = 0.5 * (log_p.exp() - other.exp()).abs().sum(-1)
         assert torch.allclose(acceptance(log_p, other), 1 - variation, atol=1e-5)
+
+
+def unsummed_laws(rows, tokens, dtype):
+    """Returns log p [rows, tokens] that sums to less than 1, as a law does over a part of its tokens."""
+    return (torch.randn(rows, tokens, dtype=dtype) * 2).log_softmax(-1) - torch.rand(rows, 1, dtype=dtype)
+
+
+def test_the_slopes_of_the_loss_are_its_gradient():
+    torch.manual_seed(0)
+    log_p, logits = unsummed_laws(50, 30, torch.float64), torch.randn(50, 30, dtype=torch.float64)
+    leaf = logits.clone().requires_grad_()
+    expected = aimed_loss(log_p, leaf.log_softmax(-1))
+    expected.sum().backward()
+    found, slopes = losses._losses_and_slopes(log_p, logits)
+    torch.testing.assert_close(found, expected.detach())
+    torch.testing.assert_close(slopes, leaf.grad)
+
+
+def test_the_loss_of_a_few_rows_at_a_time_is_that_of_all(monkeypatch):
+    torch.manual_seed(0)
+    head, log_p = torch.randn(40, 16).bfloat16(), unsummed_laws(50, 40, torch.float32)
+    outputs = torch.randn(50, 16)
+    with_graph, ours = outputs.clone().requires_grad_(), outputs.clone().requires_grad_()
+    expected = aimed_loss(log_p, (with_graph.bfloat16() @ head.T).float().log_softmax(-1)).mean()
+    expected.backward()
+    monkeypatch.setattr(losses, "_CHUNK", 40 * 7)  # seven rows, and one left
+    found = mean_aimed_loss(ours, head, lambda rows: log_p[rows])
+    (3 * found).backward()
+    torch.testing.assert_close(found, expected.detach())
+    error = (ours.grad - 3 * with_graph.grad).norm() / (3 * with_graph.grad).norm()
+    assert error < 0.01  # both round to bf16, eight bits, on the way
 
 
 def test_rows_count_where_an_answer_was_drafted_and_its_law_is_known():
