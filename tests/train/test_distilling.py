@@ -21,7 +21,7 @@ from outpace.train.running import Healing, heal_draft  # noqa: E402
 
 COMMAND = ["outpace", "train", "distill"]
 QUIET = {"show": lambda done, of, words: None}
-HEALING = Healing(epochs=8.0, batch=8, rate=3e-3, minutes=None, seed=0)
+HEALING = Healing(epochs=16.0, batch=8, rate=3e-3, minutes=None, seed=0)
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -52,7 +52,8 @@ def test_a_healed_draft_is_right_more_often_and_drafts(tmp_path, tiny_llama, cor
     out = tmp_path / "healed.gguf"
     card = heal_draft(str(tiny_llama), str(cut), 1, [corpus], out, HEALING, COMMAND, **QUIET)
     before, after = card["held_out_before"]["greedy"][0], card["held_out"]["greedy"][0]
-    assert after > before + 0.1
+    assert after > before + 0.1  # of 61 places
+    assert card["held_out"]["sampled_overlap"][0] > card["held_out_before"]["sampled_overlap"][0] + 0.09
     record = json.loads(out.with_suffix(".json").read_text())
     assert (record["command"], record["seed"], record["steps"]) == (COMMAND, 0, record["steps_planned"])
     assert sorted(file.name for file in tmp_path.iterdir()) == ["healed.gguf", "healed.json"]

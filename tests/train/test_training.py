@@ -17,11 +17,15 @@ from outpace.heads.file import read_head
 torch = pytest.importorskip("torch", reason="training is not installed (pip install 'outpace[train]')")
 
 from outpace.heads.config import HeadConfig  # noqa: E402
+from outpace.heads.quantise import quantise  # noqa: E402
+from outpace.native.dequantise import dequantise  # noqa: E402
+from outpace.train import losses  # noqa: E402
 from outpace.train.batches import Text, collate, read_texts  # noqa: E402
 from outpace.train.corpus import Corpora, Corpus  # noqa: E402
-from outpace.train.losses import acceptance, aimed_loss  # noqa: E402
+from outpace.train.losses import acceptance, aimed_loss, mean_aimed_loss  # noqa: E402
 from outpace.train.medusa import FeatureHeads  # noqa: E402
 from outpace.train.network import DraftNetwork  # noqa: E402
+from outpace.train.rounding import rounded, stored  # noqa: E402
 from outpace.train.running import Training, train_head  # noqa: E402
 from small_heads import KINDS  # noqa: E402
 
@@ -84,6 +88,56 @@ def test_the_loss_is_least_where_the_laws_are_equal():
         assert (aimed_loss(log_p, other) > 0).all()
         variation = 0.5 * (log_p.exp() - other.exp()).abs().sum(-1)
         assert torch.allclose(acceptance(log_p, other), 1 - variation, atol=1e-5)
+
+
+def unsummed_laws(rows, tokens, dtype):
+    """Returns log p [rows, tokens] that sums to less than 1, as a law does over a part of its tokens."""
+    return (torch.randn(rows, tokens, dtype=dtype) * 2).log_softmax(-1) - torch.rand(rows, 1, dtype=dtype)
+
+
+def test_the_slopes_of_the_loss_are_its_gradient():
+    torch.manual_seed(0)
+    log_p, logits = unsummed_laws(50, 30, torch.float64), torch.randn(50, 30, dtype=torch.float64)
+    leaf = logits.clone().requires_grad_()
+    expected = aimed_loss(log_p, leaf.log_softmax(-1))
+    expected.sum().backward()
+    found, slopes = losses._losses_and_slopes(log_p, logits)
+    torch.testing.assert_close(found, expected.detach())
+    torch.testing.assert_close(slopes, leaf.grad)
+
+
+def test_the_loss_of_a_few_rows_at_a_time_is_that_of_all(monkeypatch):
+    torch.manual_seed(0)
+    head, log_p = torch.randn(40, 16).bfloat16(), unsummed_laws(50, 40, torch.float32)
+    outputs = torch.randn(50, 16)
+    with_graph, ours = outputs.clone().requires_grad_(), outputs.clone().requires_grad_()
+    expected = aimed_loss(log_p, (with_graph.bfloat16() @ head.T).float().log_softmax(-1)).mean()
+    expected.backward()
+    monkeypatch.setattr(losses, "_CHUNK", 40 * 7)  # seven rows, and one left
+    found = mean_aimed_loss(ours, head, lambda rows: log_p[rows])
+    (3 * found).backward()
+    torch.testing.assert_close(found, expected.detach())
+    error = (ours.grad - 3 * with_graph.grad).norm() / (3 * with_graph.grad).norm()
+    assert error < 0.01  # both round to bf16, eight bits, on the way
+
+
+@pytest.mark.parametrize("format", ["Q8_0", "Q4_1"])
+def test_rounded_weights_are_what_the_file_holds(format):
+    torch.manual_seed(0)
+    rows = torch.randn(6, 64) * torch.tensor([1e-3, 1.0, 30.0, 0.0, 1.0, 1.0])[:, None]
+    rows[4] = rows[4].abs() + 2  # no block of one sign
+    held = dequantise(quantise(rows.numpy(), format), format, 6, 64)
+    np.testing.assert_array_equal(rounded(rows, format).numpy(), held)
+
+
+def test_a_step_at_the_stored_weights_leaves_the_exact_ones():
+    matrix = torch.nn.Parameter(torch.randn(4, 32))
+    exact = matrix.detach().clone()
+    with stored([matrix], "Q4_1"):
+        torch.testing.assert_close(matrix.detach(), rounded(exact, "Q4_1"), rtol=0, atol=0)
+        matrix.square().sum().backward()
+    assert torch.equal(matrix.detach(), exact)
+    torch.testing.assert_close(matrix.grad, 2 * rounded(exact, "Q4_1"))
 
 
 def test_rows_count_where_an_answer_was_drafted_and_its_law_is_known():

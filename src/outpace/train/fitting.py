@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter as clock
 from typing import Any
@@ -16,7 +18,7 @@ from torch import Tensor
 from outpace.errors import UsageError
 from outpace.train.batches import Batch, Text, batches
 from outpace.train.decoder import Decoder
-from outpace.train.losses import Acceptance, acceptance, aimed_loss
+from outpace.train.losses import Acceptance, acceptance, mean_aimed_loss
 from outpace.train.medusa import FeatureHeads
 from outpace.train.network import DraftNetwork
 from outpace.train.record import atomic
@@ -80,7 +82,7 @@ class Fit:
         self.training, self.held_out = texts
         self.schedule, self.checkpoint = schedule, checkpoint
         self.head = source.output[draft_ids]
-        self.head_bf16 = self.head.bfloat16()
+        self.taught = self.head_bf16 = self.head.bfloat16()
         self.optimiser = torch.optim.AdamW(
             network.parameters(), lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.01
         )
@@ -89,31 +91,39 @@ class Fit:
         self.step = 0
         self.history: list[dict[str, Any]] = []
 
-    def laws(self, batch: Batch, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yields (log p, log q, row numbers [n, 2]) of the rows that count, for `count` steps."""
-        hidden = batch.hidden.float()
+    def guesses(self, batch: Batch, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Yields (outputs [n, H], the target's states [n, H] and log sums [n] one token on, row numbers [n, 2]) of
+        the rows that count, for `count` steps."""
         embedded = self.source.embedding[torch.roll(batch.tokens, -1, 1)]
-        with torch.no_grad():
-            ahead = hidden[:, batch.begin + 1 :, -1], batch.log_sums[:, batch.begin + 1 :]
+        hidden, log_sums = batch.hidden[:, batch.begin + 1 :, -1], batch.log_sums[:, batch.begin + 1 :]
         with torch.autocast("cpu", torch.bfloat16):
-            outputs = self.network.steps(hidden, embedded, count, batch.begin)
-        known = batch.counts(0)[:, :-1]
-        place = torch.cumsum(known.flatten(), 0).view_as(known) - 1
-        with torch.no_grad():
-            log_p = self.source.laws(ahead[0][known], ahead[1][known], self.draft_ids)
+            outputs = self.network.steps(batch.hidden, embedded, count, batch.begin)
         for step, y in enumerate(outputs):
             rows = batch.counts(step)[:, :-1]
-            logits = (y[:, :-1][rows].bfloat16() @ self.head_bf16.T).float()
-            yield log_p[place[rows]], logits.log_softmax(-1), rows.nonzero()
+            yield y[:, :-1][rows], hidden[rows], log_sums[rows], rows.nonzero()
+
+    def laws(self, batch: Batch, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yields (log p, log q, row numbers [n, 2]) of the rows that count, for `count` steps."""
+        for y, hidden, log_sums, rows in self.guesses(batch, count):
+            logits = (y.bfloat16() @ self.head_bf16.T).float()
+            yield self.source.laws(hidden, log_sums, self.head), logits.log_softmax(-1), rows
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns the mean over rows of the steps' losses, weighed."""
         total = torch.zeros(())
         count = self.network.config.block if self.step >= self.schedule.unrolled_from * self.steps else 1
-        for step, (log_p, log_q, _) in enumerate(self.laws(batch, count)):
-            if len(log_p):
-                total = total + STEP_WEIGHT**step * aimed_loss(log_p, log_q).mean()
+        for step, (y, hidden, log_sums, _) in enumerate(self.guesses(batch, count)):
+            if len(y):
+                targets = partial(self._laws_of, hidden, log_sums)
+                total = total + STEP_WEIGHT**step * mean_aimed_loss(y, self.head_bf16, targets)
         return total
+
+    def as_used(self) -> AbstractContextManager[None]:
+        """Returns what a step's loss and gradients are computed in: here nothing out of the ordinary."""
+        return nullcontext()
+
+    def _laws_of(self, hidden: Tensor, log_sums: Tensor, rows: slice) -> Tensor:
+        return self.source.laws(hidden[rows], log_sums[rows], self.taught)
 
     def run(
         self, show: Callable[[Report], None], *, evaluate_every: int = 100, seconds: float = math.inf
@@ -126,9 +136,10 @@ class Fit:
                 break
             for group in self.optimiser.param_groups:
                 group["lr"] = self.schedule.rate_at(self.step, self.steps)
-            loss = self.loss(batch)
             self.optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            with self.as_used():
+                loss = self.loss(batch)
+                loss.backward()
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), _CLIP)
             self.optimiser.step()
             self.step += 1

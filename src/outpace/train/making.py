@@ -19,11 +19,12 @@ from outpace.native.dequantise import dequantise
 from outpace.native.weights import ModelConfig
 from outpace.train.batches import Text, read_texts
 from outpace.train.corpus import Corpora
-from outpace.train.fitting import Fit, Report, Schedule
+from outpace.train.fitting import Report, Schedule
 from outpace.train.losses import Acceptance
 from outpace.train.medusa import FeatureHeads
 from outpace.train.network import DraftNetwork
 from outpace.train.record import run_record, write_json
+from outpace.train.rounding import HeadFit
 from outpace.train.source import Source, read_source
 from outpace.train.starting import start
 
@@ -74,7 +75,8 @@ def make_head(
     else:
         network = continued(config, wanted.start)
     data, texts = corpora.content_hash(), (training, held_out)
-    fit = Fit(network, source, torch.from_numpy(draft_ids), texts, wanted.schedule, checkpoint, data)
+    ids = torch.from_numpy(draft_ids)
+    fit = HeadFit(wanted.format, network, source, ids, texts, wanted.schedule, checkpoint, data)
     found = fit.run(show, seconds=wanted.seconds)
     card = run_record(command, wanted.schedule.seed, {"corpus": data, "target": config.target})
     card |= {

@@ -64,11 +64,19 @@ class DraftNetwork(nn.Module):
 
     def first(self, hidden: Tensor, embedded: Tensor) -> Tensor:
         """Returns x of the first step [B, T, H] from hidden [B, T, taps, H] and the next tokens' embeddings."""
-        normed = rms_norm(hidden, self.tap_norms, self.config.norm_epsilon)
-        return normed.flatten(-2) @ self.fuse.T + self.embedded(embedded)
+        weights = (self.fuse.unflatten(-1, self.tap_norms.shape) * self.tap_norms).flatten(-2)
+        return self.units(hidden).flatten(-2) @ weights.T + self.embedded(embedded)
 
     def embedded(self, embedded: Tensor) -> Tensor:
         return self.unit(embedded) @ self.embed.T
+
+    @torch.no_grad()
+    def units(self, hidden: Tensor) -> Tensor:
+        """Returns the target's states normed, text by text: all at once they are many times what the cache holds."""
+        out = torch.empty_like(hidden, dtype=torch.bfloat16 if torch.is_autocast_enabled("cpu") else torch.float32)
+        for text, normed in zip(hidden, out, strict=True):
+            normed.copy_(self.unit(text))
+        return out
 
     def unit(self, x: Tensor) -> Tensor:
         return rms_norm(x, torch.ones(()), self.config.norm_epsilon)

@@ -38,11 +38,15 @@ class Source:
     output_norm: Tensor
     last_layer: dict[str, Tensor]
 
-    def laws(self, hidden: Tensor, log_sums: Tensor, draft_ids: Tensor) -> Tensor:
-        """Returns log p [..., D] of the draft vocabulary's tokens from hidden states of the last layer [..., H]."""
+    def laws(self, hidden: Tensor, log_sums: Tensor, rows: Tensor) -> Tensor:
+        """Returns log p [..., D] in f32 from hidden states of the last layer [..., H].
+
+        rows [D, H]: the output rows of the tokens asked for. Those in bf16 are multiplied as such: logits move by
+        0.02, in a quarter of the time.
+        """
         x = hidden.float()
         x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.config.norm_epsilon) * self.output_norm
-        return x @ self.output[draft_ids].T - log_sums[..., None]
+        return (x.to(rows.dtype) @ rows.T).float() - log_sums[..., None]
 
 
 def read_source(path: Path) -> Source:
