@@ -25,7 +25,7 @@ from outpace.train.corpus import Corpora, Corpus  # noqa: E402
 from outpace.train.losses import acceptance, aimed_loss, mean_aimed_loss  # noqa: E402
 from outpace.train.medusa import FeatureHeads  # noqa: E402
 from outpace.train.network import DraftNetwork  # noqa: E402
-from outpace.train.rounding import rounded, stored  # noqa: E402
+from outpace.train.rounding import check_columns, rounded, stored  # noqa: E402
 from outpace.train.running import Training, train_head  # noqa: E402
 from small_heads import KINDS  # noqa: E402
 
@@ -128,6 +128,16 @@ def test_rounded_weights_are_what_the_file_holds(format):
     rows[4] = rows[4].abs() + 2  # no block of one sign
     held = dequantise(quantise(rows.numpy(), format), format, 6, 64)
     np.testing.assert_array_equal(rounded(rows, format).numpy(), held)
+
+
+def test_a_head_that_cannot_be_stored_is_refused_before_it_is_trained():
+    check_columns(config("eagle", ffn_size=64))
+    with pytest.raises(UsageError) as told:
+        check_columns(config("medusa", hidden_size=48))
+    assert str(told.value) == (
+        "a head's matrices are stored in blocks of 32 columns, this target's would have guess_0 48, guess_1 48, "
+        "guess_2 48: no head can be trained for it"
+    )
 
 
 def test_a_step_at_the_stored_weights_leaves_the_exact_ones():

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from outpace.errors import UsageError
+from outpace.heads.config import HeadConfig
 from outpace.heads.file import matrix_shapes
 from outpace.heads.loading import OUTPUT_FORMAT
 from outpace.train.fitting import Fit
@@ -30,6 +32,7 @@ class HeadFit(Fit):
 
     def __init__(self, format: str, *args: Any) -> None:
         super().__init__(*args)
+        check_columns(self.network.config)
         self.format = format
         self.matrices = [self.network.get_parameter(name) for name in matrix_shapes(self.network.config)]
         self.head_bf16 = rounded(self.head, OUTPUT_FORMAT).bfloat16()
@@ -42,6 +45,16 @@ class HeadFit(Fit):
     def evaluate(self, limit: int | None = None) -> Acceptance:
         with stored(self.matrices, self.format):
             return super().evaluate(limit)
+
+
+def check_columns(config: HeadConfig) -> None:
+    """Raises UsageError where a matrix of a head could not be stored, before it is trained."""
+    uneven = [f"{name} {cols}" for name, (_, cols) in matrix_shapes(config).items() if cols % _BLOCK]
+    if uneven:
+        raise UsageError(
+            f"a head's matrices are stored in blocks of {_BLOCK} columns, this target's would have "
+            f"{', '.join(uneven)}: no head can be trained for it"
+        )
 
 
 def rounded(rows: Tensor, format: str) -> Tensor:
