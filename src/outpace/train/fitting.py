@@ -81,8 +81,9 @@ class Fit:
         self.source, self.draft_ids = source, draft_ids
         self.training, self.held_out = texts
         self.schedule, self.checkpoint = schedule, checkpoint
-        self.head = source.output[draft_ids]
-        self.taught = self.head_bf16 = self.head.bfloat16()
+        self.head = source.output[draft_ids]  # makes the target's laws where acceptance is counted
+        self.taught = self.head.bfloat16()  # and those to learn from
+        self.head_bf16 = self.taught  # makes the network's own
         self.optimiser = torch.optim.AdamW(
             network.parameters(), lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.01
         )

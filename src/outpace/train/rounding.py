@@ -61,14 +61,14 @@ def rounded(rows: Tensor, format: str) -> Tensor:
     """Returns rows [R, C] in f32 as `heads.quantise` stores them, Q8_0 or Q4_1; 32 must divide C."""
     blocks = rows.detach().float().reshape(-1, _BLOCK)
     if format == "Q8_0":
-        low, steps = torch.zeros(len(blocks), 1), 127
-        scale = _half(blocks.abs().amax(1, keepdim=True) / steps)
+        least, most, low = -127, 127, torch.zeros(len(blocks), 1)
+        reach = blocks.abs().amax(1, keepdim=True)
     else:
-        low, steps = _half(blocks.amin(1, keepdim=True)), 15
-        scale = _half((blocks.amax(1, keepdim=True) - low) / steps)
+        least, most, low = 0, 15, _half(blocks.amin(1, keepdim=True))
+        reach = blocks.amax(1, keepdim=True) - low
+    scale = _half(reach / most)
     inverse = torch.where(scale > 0, 1 / scale, 0.0)
-    least = -steps if format == "Q8_0" else 0
-    codes = ((blocks - low) * inverse).round_().clamp_(least, steps)
+    codes = ((blocks - low) * inverse).round_().clamp_(least, most)
     return codes.mul_(scale).add_(low).view_as(rows)
 
 
