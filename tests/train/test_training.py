@@ -208,8 +208,9 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(monkeypatch, tiny_llama
                 train_head(str(tiny_llama), None, [corpus], out, training, COMMAND, cut)
             assert out.with_suffix(".checkpoint").exists()
             assert not out.exists()
-            with pytest.raises(UsageError, match="other settings"):
-                train_head(str(tiny_llama), None, [corpus], out, replace(training, rate=1e-3), COMMAND, **QUIET)
+            for other in ({"rate": 1e-3}, {"bits": 12 - training.bits}):
+                with pytest.raises(UsageError, match="other settings"):
+                    train_head(str(tiny_llama), None, [corpus], out, replace(training, **other), COMMAND, **QUIET)
             with monkeypatch.context() as patch:
                 patch.setattr(Corpora, "content_hash", lambda self: "of other texts")
                 with pytest.raises(UsageError, match="other settings or texts"):

@@ -37,6 +37,9 @@ class HeadFit(Fit):
         self.matrices = [self.network.get_parameter(name) for name in matrix_shapes(self.network.config)]
         self.head_bf16 = rounded(self.head, OUTPUT_FORMAT).bfloat16()
 
+    def _identity(self) -> dict[str, Any]:
+        return super()._identity() | {"format": self.format}
+
     def as_used(self) -> AbstractContextManager[None]:
         if self.step < ROUNDED_FROM * self.steps:
             return nullcontext()
