@@ -53,11 +53,7 @@ void multiply_blocks(const uint8_t* panel, int count, const Rows& rows, Outputs&
     if constexpr (requires { block.minimum; }) minimum = load_f16(block.minimum);
     for (int m = 0; m < rows.count; ++m, q += kBlock, ++x) {
       ahead.ask_some();
-      Pair start = broadcast(0);
-      if constexpr (kOffsetShift<Block> != 0) {
-        start.low = start.high = _mm512_slli_epi32(_mm512_set1_epi32(x->negated_sum), kOffsetShift<Block>);
-      }
-      const Pair dot = dot_block(steps, q, start);
+      const Pair dot = dot_block(steps, q, dot_start<Block>(*x));
       out.acc[m] = fused(to_f32(dot), scale * _mm512_set1_ps(x->scale), out.acc[m]);
       if constexpr (requires { block.minimum; }) {
         out.acc[m] = fused(minimum, _mm512_set1_ps(x->scaled_sum), out.acc[m]);
@@ -188,9 +184,12 @@ Product product_of_few(int rows, std::index_sequence<less_one...>) {
 }
 
 template <class Block>
-Product product_of_super_blocks(int rows, bool once) {
-  if (once && rows <= kFewRows<Block>) return product_of_few<Block>(rows, std::make_index_sequence<kFewRows<Block>>());
-  return multiply_super_blocks<Block>;
+Product product_of_blocks(int rows, bool once) {
+  if constexpr (kFewRows<Block> > 0) {
+    if (once && rows <= kFewRows<Block>) return product_of_few<Block>(rows, std::make_index_sequence<kFewRows<Block>>());
+  }
+  if constexpr (kIsSuper<Block>) return multiply_super_blocks<Block>;
+  else return multiply_blocks<Block>;
 }
 
 // once: Products::once
@@ -199,18 +198,18 @@ Product product_of(Format format, int rows, bool once) {
     case Format::f32: return multiply_dense<float>;
     case Format::f16: return multiply_dense<F16>;
     case Format::bf16: return multiply_dense<Bf16>;
-    case Format::q4_0: return multiply_blocks<PanelQ4_0>;
-    case Format::q4_1: return multiply_blocks<PanelQ4_1>;
-    case Format::q5_0: return multiply_blocks<PanelQ5_0>;
-    case Format::q5_1: return multiply_blocks<PanelQ5_1>;
-    case Format::q8_0: return multiply_blocks<PanelQ8_0>;
-    case Format::q2_k: return multiply_super_blocks<PanelQ2_K>;
-    case Format::q3_k: return multiply_super_blocks<PanelQ3_K>;
-    case Format::q4_k: return product_of_super_blocks<PanelQ4_K>(rows, once);
-    case Format::q5_k: return multiply_super_blocks<PanelQ5_K>;
-    case Format::q6_k: return product_of_super_blocks<PanelQ6_K>(rows, once);
-    case Format::iq4_nl: return multiply_blocks<PanelIQ4_NL>;
-    case Format::iq4_xs: return multiply_super_blocks<PanelIQ4_XS>;
+    case Format::q4_0: return product_of_blocks<PanelQ4_0>(rows, once);
+    case Format::q4_1: return product_of_blocks<PanelQ4_1>(rows, once);
+    case Format::q5_0: return product_of_blocks<PanelQ5_0>(rows, once);
+    case Format::q5_1: return product_of_blocks<PanelQ5_1>(rows, once);
+    case Format::q8_0: return product_of_blocks<PanelQ8_0>(rows, once);
+    case Format::q2_k: return product_of_blocks<PanelQ2_K>(rows, once);
+    case Format::q3_k: return product_of_blocks<PanelQ3_K>(rows, once);
+    case Format::q4_k: return product_of_blocks<PanelQ4_K>(rows, once);
+    case Format::q5_k: return product_of_blocks<PanelQ5_K>(rows, once);
+    case Format::q6_k: return product_of_blocks<PanelQ6_K>(rows, once);
+    case Format::iq4_nl: return product_of_blocks<PanelIQ4_NL>(rows, once);
+    case Format::iq4_xs: return product_of_blocks<PanelIQ4_XS>(rows, once);
   }
   return nullptr;
 }

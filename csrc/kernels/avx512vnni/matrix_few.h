@@ -1,4 +1,4 @@
-// Products of few rows of activations with Q4_K and Q6_K: step by step, sums in registers.
+// Products of few rows of activations with the commonest formats: step by step, sums in registers.
 //
 // The weights of a step are unpacked when its turn comes and meet all rows, each of which has sums of its own. That takes
 // fewer instructions than whole blocks of weights in registers, which meet one row after the other, and prefetches lie evenly
@@ -24,6 +24,14 @@ namespace {
 template <class Block>
 constexpr int kFewRows = 0;
 template <>
+constexpr int kFewRows<PanelQ4_0> = 8;
+template <>
+constexpr int kFewRows<PanelQ4_1> = 8;
+template <>
+constexpr int kFewRows<PanelQ5_0> = 8;
+template <>
+constexpr int kFewRows<PanelQ8_0> = 8;
+template <>
 constexpr int kFewRows<PanelQ4_K> = 8;
 template <>
 constexpr int kFewRows<PanelQ6_K> = 7;
@@ -34,10 +42,29 @@ constexpr int kFewRows<PanelQ6_K> = 7;
 
 // One of the steps that unpack() makes all of.
 template <int s>
-[[gnu::always_inline]] inline Pair unpack_step(const PanelQ4_K& block, int j) {
-  const Pair both = load_pair(block.nibbles[j][s % 4]);
+[[gnu::always_inline]] inline Pair unpack_step(const uint8_t (&nibbles)[4][kStepBytes]) {
+  const Pair both = load_pair(nibbles[s % 4]);
   return (s < 4 ? both : shift_right(both, 4)) & _mm512_set1_epi8(15);
 }
+
+template <int s>
+[[gnu::always_inline]] inline Pair unpack_step(const PanelQ4_0& block, int) { return unpack_step<s>(block.nibbles); }
+
+template <int s>
+[[gnu::always_inline]] inline Pair unpack_step(const PanelQ4_1& block, int) { return unpack_step<s>(block.nibbles); }
+
+template <int s>
+[[gnu::always_inline]] inline Pair unpack_step(const PanelQ5_0& block, int) {
+  Pair step = unpack_step<s>(block.nibbles);
+  add_bits(block.fifth_bits[s], 16, step);
+  return step;
+}
+
+template <int s>
+[[gnu::always_inline]] inline Pair unpack_step(const PanelQ8_0& block, int) { return load_pair(block.codes[s]); }
+
+template <int s>
+[[gnu::always_inline]] inline Pair unpack_step(const PanelQ4_K& block, int j) { return unpack_step<s>(block.nibbles[j]); }
 
 template <int s>
 [[gnu::always_inline]] inline Pair unpack_step(const PanelQ6_K& block, int j) {
@@ -52,12 +79,12 @@ template <int s>
   }
 }
 
-// An eighth of the lines that lie kAhead bytes behind a block, asked for step by step.
+// The lines that lie kAhead bytes behind a block, or an eighth of a super-block's, asked for step by step.
 template <class Block>
 class Lines {
  public:
-  [[gnu::always_inline]] Lines(const Block& block, const Onward& onward, int part)
-      : next_(onward.behind(&block, part * kOfBlock / kBlocksOfSuper * kLine)) {}
+  [[gnu::always_inline]] Lines(const Block& block, const Onward& onward, int part = 0)
+      : next_(onward.behind(&block, part * kOfBlock / kParts * kLine)) {}
   template <int step>
   [[gnu::always_inline]] void ask() const {
     for (int i = kOfPart * step / kSteps; i < kOfPart * (step + 1) / kSteps; ++i) fetch_weights(next_ + i * kLine, true);
@@ -66,7 +93,8 @@ class Lines {
 
  private:
   static constexpr int kLine = 64, kOfBlock = sizeof(Block) / kLine;
-  static constexpr int kOfPart = (kOfBlock + kBlocksOfSuper - 1) / kBlocksOfSuper;
+  static constexpr int kParts = kIsSuper<Block> ? kBlocksOfSuper : 1;
+  static constexpr int kOfPart = (kOfBlock + kParts - 1) / kParts;
   const char* next_;
 };
 
@@ -132,7 +160,44 @@ template <int rows>
   add_one<rows>(block, j + 1, q + rows * kBlock, offsets + 2 * rows, onward, sums);
 }
 
+// acc += the dots of a block of 32 inputs times its scales, and its minima.
 template <int rows, class Block>
+[[gnu::always_inline]] inline void add_dots(const Block& block, const BlockScale* x, const Pair (&dot)[rows],
+                                            PairPs (&acc)[rows]) {
+  const PairPs scale = load_f16(block.scale);
+#pragma GCC unroll 8
+  for (int m = 0; m < rows; ++m) acc[m] = fused(to_f32(dot[m]), scale * _mm512_set1_ps(x[m].scale), acc[m]);
+  if constexpr (requires { block.minimum; }) {
+    const PairPs minimum = load_f16(block.minimum);
+#pragma GCC unroll 8
+    for (int m = 0; m < rows; ++m) acc[m] = fused(minimum, _mm512_set1_ps(x[m].scaled_sum), acc[m]);
+  }
+}
+
+// With blocks of 32 inputs.
+template <int rows, class Block>
+  requires(!kIsSuper<Block>)
+void multiply_few_rows(const uint8_t* panel, int count, const Rows& tile, Outputs& out) {
+  const Block* blocks = reinterpret_cast<const Block*>(panel);
+  const int8_t* q = tile.x.q32(0, tile.first);
+  const BlockScale* x = tile.x.scale32(0, tile.first);
+  PairPs acc[rows];
+#pragma GCC unroll 8
+  for (int m = 0; m < rows; ++m) acc[m] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+  for (const Block* end = blocks + count; blocks != end; ++blocks, q += rows * kBlock, x += rows) {
+    const Block& block = *blocks;
+    Pair dot[rows];
+#pragma GCC unroll 8
+    for (int m = 0; m < rows; ++m) dot[m] = dot_start<Block>(x[m]);
+    dot_steps<rows, 0, kSteps>(block, 0, q, Lines(block, tile.onward), dot);
+    add_dots(block, x, dot, acc);
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < rows; ++m) out.acc[m] = acc[m];
+}
+
+template <int rows, class Block>
+  requires kIsSuper<Block>
 void multiply_few_rows(const uint8_t* panel, int count, const Rows& tile, Outputs& out) {
   const Block* blocks = reinterpret_cast<const Block*>(panel);
   const int8_t* q = tile.x.q256(0, tile.first);

@@ -45,14 +45,16 @@ inline void unpack(const PanelQ4_0& block, Pair (&steps)[kSteps]) { unpack_nibbl
 
 inline void unpack(const PanelQ4_1& block, Pair (&steps)[kSteps]) { unpack_nibbles(block.nibbles, steps); }
 
-// Adds `value` to the codes whose bit is set.
-inline void add_bits(const uint8_t (&bits)[kSteps][kStepBytes / 8], char value, Pair (&steps)[kSteps]) {
+// Adds `value` to the codes of a step whose bit is set.
+inline void add_bits(const uint8_t (&bits)[kStepBytes / 8], char value, Pair& step) {
   const __m512i added = _mm512_set1_epi8(value);
-  for (int s = 0; s < kSteps; ++s) {
-    const uint64_t* of_step = reinterpret_cast<const uint64_t*>(bits[s]);
-    steps[s].low = _mm512_mask_add_epi8(steps[s].low, of_step[0], steps[s].low, added);
-    steps[s].high = _mm512_mask_add_epi8(steps[s].high, of_step[1], steps[s].high, added);
-  }
+  const uint64_t* const halves = reinterpret_cast<const uint64_t*>(bits);
+  step.low = _mm512_mask_add_epi8(step.low, halves[0], step.low, added);
+  step.high = _mm512_mask_add_epi8(step.high, halves[1], step.high, added);
+}
+
+inline void add_bits(const uint8_t (&bits)[kSteps][kStepBytes / 8], char value, Pair (&steps)[kSteps]) {
+  for (int s = 0; s < kSteps; ++s) add_bits(bits[s], value, steps[s]);
 }
 
 inline void unpack_twos(const uint8_t (&twos)[2][kStepBytes], Pair (&steps)[kSteps]) {
@@ -124,6 +126,10 @@ inline void unpack(const PanelQ6_K& block, int j, Pair (&steps)[kSteps]) {
     steps[4 * h + 3] = select(four, lower, shift_right(bytes[2], 2)) & six;
   }
 }
+
+// Whether a block is one of 256 inputs, in eight parts.
+template <class Block>
+constexpr bool kIsSuper = requires(const Block& block, Pair (&steps)[kSteps]) { unpack(block, 0, steps); };
 
 // What a code stands for less its value: 2^shift times the sum of the activations is to be taken off. 0: nothing.
 template <class Block>

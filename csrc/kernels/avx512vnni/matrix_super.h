@@ -32,6 +32,14 @@ inline void add_dot(Pair& dot, const Pair& weights, const int8_t* q) {
 
 inline PairPs to_f32(Pair x) { return {_mm512_cvtepi32_ps(x.low), _mm512_cvtepi32_ps(x.high)}; }
 
+// What the dots of a block of 32 begin with: what the offset of its codes adds, taken off.
+template <class Block>
+inline Pair dot_start(const BlockScale& x) {
+  if constexpr (kOffsetShift<Block> == 0) return broadcast(0);
+  const __m512i lanes = _mm512_slli_epi32(_mm512_set1_epi32(x.negated_sum), kOffsetShift<Block>);
+  return {lanes, lanes};
+}
+
 struct alignas(64) Sums {
   Pair dot[kRowTile];   // of the super-block so far
   Pair part[kRowTile];  // of its last sub-block
