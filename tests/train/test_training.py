@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from refusals import refused
 
 import outpace
 from outpace.errors import UsageError
+from outpace.heads import tensorfile
 from outpace.heads.file import read_head
 
 torch = pytest.importorskip("torch", reason="training is not installed (pip install 'outpace[train]')")
@@ -258,8 +260,17 @@ def test_corpora_of_one_target_are_read_as_one(corpus, tmp_path):
             Corpora([corpus, folder])
 
 
-def test_held_out_texts_are_never_trained_on(corpus):
-    training, held_out = read_texts(Corpora([corpus]))
-    seen = {tuple(text.tokens[: text.prompt]) for text in training}
-    assert held_out
-    assert not any(tuple(text.tokens[: text.prompt]) in seen for text in held_out)
+def test_held_out_texts_are_never_trained_on(corpus, tmp_path):
+    # The same prompts again, in another order: what is held out there is not what is held out here.
+    moved = tmp_path / "moved"
+    shutil.copytree(corpus, moved)
+    for path in Corpus(moved).shards():
+        held = tensorfile.read(path)
+        arrays = {name: array.copy() for name, array in held.arrays.items()}
+        arrays["indices"] += 1
+        tensorfile.write(path, arrays, held.metadata)
+    for folders in ([corpus], [corpus, moved]):
+        training, held_out = read_texts(Corpora(folders))
+        seen = {tuple(text.tokens[: text.prompt]) for text in training}
+        assert held_out
+        assert not any(tuple(text.tokens[: text.prompt]) in seen for text in held_out)

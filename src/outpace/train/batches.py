@@ -27,6 +27,10 @@ class Text:
     prompt: int
     greedy: bool
 
+    def prompt_bytes(self) -> bytes:
+        """Returns what texts of the same prompt have alike."""
+        return self.tokens[: self.prompt].tobytes()
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -52,7 +56,10 @@ class Batch:
 
 
 def read_texts(corpora: Corpora) -> tuple[list[Text], list[Text]]:
-    """Returns the texts to train on and those held out. Raises UsageError when either is empty."""
+    """Returns the texts to train on and those held out. Raises UsageError when either is empty.
+
+    No text is trained on whose prompt, perhaps in another corpus, is held out.
+    """
     training: list[Text] = []
     held_out: list[Text] = []
     for path in corpora.shards():
@@ -64,6 +71,8 @@ def read_texts(corpora: Corpora) -> tuple[list[Text], list[Text]]:
                 continue
             text = Text(a["tokens"][at], a["hidden"][at], a["log_sums"][at], prompt, bool(a["temperatures"][n] == 0))
             (training if index % HELD_OUT_EVERY else held_out).append(text)
+    unseen = {text.prompt_bytes() for text in held_out}
+    training = [text for text in training if text.prompt_bytes() not in unseen]
     if not training or not held_out:
         raise UsageError(f"{corpora.name}: {len(training)} + {len(held_out)} texts are too few; write more of them")
     return training, held_out
