@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from outpace.bench.peers import Peer
 from outpace.errors import UsageError
@@ -29,10 +29,14 @@ BANDWIDTH_EVERY = 4
 """Forwards that are measured beside one measurement of the memory's bandwidth: a host that moves the cores changes it
 within a second, and a floor is that of the time when the forward ran."""
 
+FORWARDS = tuple((rows, context) for context in CONTEXTS for rows in ROWS)
+
 WIDE_FORMATS = frozenset(("Q8_0", "IQ4_NL", "IQ4_XS"))  # codes of all 8 bits, if only those of a table
 
 
 Case = TypeVar("Case")
+KernelCase: TypeAlias = tuple[str, int, int]
+"""What is measured; of how many rows or tokens, or which of a turn's bandwidths; after how long a context."""
 
 
 class Ceilings(Protocol):
@@ -223,45 +227,23 @@ def measure(
     longest = max(CONTEXTS) + max(ROWS) + 1
     if target.max_length < longest:
         raise UsageError(f"bench kernels needs a context of at least {longest} tokens, got {target.max_length}")
-    lines = [(context, rows) for context in CONTEXTS for rows in ROWS]
     sessions = {context: _open(target, context) for context in CONTEXTS}
     try:
-        cases: dict[tuple[str, int, int], Callable[[], float]] = {}
-        for number, (context, rows) in enumerate(lines):
-            if number % BANDWIDTH_EVERY == 0:
-                cases["bandwidth", number // BANDWIDTH_EVERY, 0] = ceilings.bandwidth
-            cases["forward", rows, context] = _forward(target, sessions[context], rows, context)
-        cases["prefill", PREFILL_TOKENS, 0] = _Prefill(target)
-        cases["integer", 0, 0] = ceilings.integer_rate
-        cases["wide", 0, 0] = lambda: ceilings.integer_rate(wide=True)
-        if peer is not None:
-            cases |= {("peer", n, PEER_CONTEXT): _peer_forward(peer, n) for n in PEER_ROWS}
-            cases["peer prefill", PREFILL_TOKENS, 0] = _peer_prefill(peer)
-        samples = interleave(cases, seconds, progress=progress)
+        samples = interleave(_cases(target, sessions, ceilings, peer), seconds, progress=progress)
     finally:
         for session in sessions.values():
             session.close()
     median = {case: statistics.median(values) for case, values in samples.items()}
-    # Each ceiling is the best of several tries in every turn, and the median over turns: a machine shared with others
-    # may read at twice the rate for a moment, which the forwards of other turns never saw.
-    rate, wide = median["integer", 0, 0], median["wide", 0, 0]
-    bandwidths = {slot: values for (kind, slot, _), values in samples.items() if kind == "bandwidth"}
-    forward = []
-    for number, (context, rows) in enumerate(lines):
-        case = "forward", rows, context
-        beside = bandwidths[number // BANDWIDTH_EVERY]
-        floors = [work.floor_seconds(rows, context, bandwidth, rate, wide) for bandwidth in beside]
-        ratio = statistics.median(spent / floor for spent, floor in zip(samples[case], floors, strict=True))
-        forward.append(Forward(rows, context, median[case], median[case] / ratio))
+    bandwidths = [values for (kind, _, _), values in samples.items() if kind == "bandwidth"]
     return KernelReport(
         model=target.name,
         kernel=kernel,
         threads=threads,
-        forward=tuple(forward),
+        forward=_forwards(work, samples, median["integer", 0, 0], median["wide", 0, 0]),
         work=work,
-        bandwidth_gb_per_s=statistics.median(each for beside in bandwidths.values() for each in beside) / 1e9,
-        integer_gmac_per_s=rate / 1e9,
-        wide_gmac_per_s=wide / 1e9,
+        bandwidth_gb_per_s=statistics.median(each for beside in bandwidths for each in beside) / 1e9,
+        integer_gmac_per_s=median["integer", 0, 0] / 1e9,
+        wide_gmac_per_s=median["wide", 0, 0] / 1e9,
         prefill_tokens_per_s=PREFILL_TOKENS / median["prefill", PREFILL_TOKENS, 0],
         repeats=min(len(values) for values in samples.values()),
         peer=None
@@ -273,6 +255,41 @@ def measure(
             PREFILL_TOKENS / median["peer prefill", PREFILL_TOKENS, 0],
         ),
     )
+
+
+def _cases(
+    target: Target, sessions: Mapping[int, TargetSession], ceilings: Ceilings, peer: Peer | None
+) -> dict[KernelCase, Callable[[], float]]:
+    cases: dict[KernelCase, Callable[[], float]] = {}
+    for number, (rows, context) in enumerate(FORWARDS):
+        if number % BANDWIDTH_EVERY == 0:
+            cases["bandwidth", number // BANDWIDTH_EVERY, 0] = ceilings.bandwidth
+        cases["forward", rows, context] = _forward(target, sessions[context], rows, context)
+    cases["prefill", PREFILL_TOKENS, 0] = _Prefill(target)
+    cases["integer", 0, 0] = ceilings.integer_rate
+    cases["wide", 0, 0] = lambda: ceilings.integer_rate(wide=True)
+    if peer is not None:
+        cases |= {("peer", n, PEER_CONTEXT): _peer_forward(peer, n) for n in PEER_ROWS}
+        cases["peer prefill", PREFILL_TOKENS, 0] = _peer_prefill(peer)
+    return cases
+
+
+def _forwards(
+    work: Work, samples: Mapping[KernelCase, Sequence[float]], rate: float, wide: float
+) -> tuple[Forward, ...]:
+    """Returns the table's lines: medians, and those of the ratios to each turn's own floor.
+
+    Each ceiling is the best of several tries in every turn, and of the rates the median over turns counts: a machine
+    shared with others may read at twice the rate for a moment, which the forwards of other turns never saw.
+    """
+    found = []
+    for number, (rows, context) in enumerate(FORWARDS):
+        times, beside = samples["forward", rows, context], samples["bandwidth", number // BANDWIDTH_EVERY, 0]
+        floors = [work.floor_seconds(rows, context, bandwidth, rate, wide) for bandwidth in beside]
+        ratio = statistics.median(spent / floor for spent, floor in zip(times, floors, strict=True))
+        median = statistics.median(times)
+        found.append(Forward(rows, context, median, median / ratio))
+    return tuple(found)
 
 
 def interleave(
