@@ -18,6 +18,7 @@ import outpace
 from outpace import models
 from outpace.bench.drafter_curves import size_row
 from outpace.bench.drafters import ALL, Report, measure, read_prompts
+from outpace.bench.intervals import of_turns
 from outpace.contexts import OWN_PRIOR, SLOTS, continuations, new_counts
 from outpace.control import MeasuredController
 from outpace.drafters.suffix import OWN_DEPTH
@@ -103,7 +104,7 @@ def always_wrong() -> Iterator[Outcome]:
                 )
                 stream._rounds = generate_with(stream, model, drafter)
             times.setdefault(wrong, []).append(stream.run().seconds.decode)
-        ratios.append((min(times[False]), min(times[True])))
+        ratios.append(of_turns(times[False], times[True]))
     ratio = sum(plain for plain, _ in ratios) / sum(drafted for _, drafted in ratios)
     yield Outcome("always wrong, default control", f"{ratio:.3f} times plain", "at least 0.97", ratio >= 0.97)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -62,6 +63,24 @@ def test_every_drafter_has_a_row_a_task_and_one_for_all(native, tasks):
         assert row.tokens_per_step >= 1
         assert 0 <= row.draft_share + row.score_share <= 1
     assert json.dumps(report.record())
+
+
+def test_a_host_that_moves_within_a_prompt_leaves_the_speed_up(native, tasks, monkeypatch):
+    real, calls = native.generate, []
+
+    def timed(text, **options):
+        calls.append(options["drafter"])
+        true = 3.0 if options["drafter"] == "none" else 2.0
+        # Half as long from the middle of the second of a prompt's three turns on.
+        seconds = true if (len(calls) - 1) % 6 < 3 else true / 2
+        result = real(text, **options)
+        return replace(result, seconds=replace(result.seconds, decode=seconds))
+
+    monkeypatch.setattr(native, "generate", timed)
+    report = measure(native, read_prompts([tasks], 1), ["suffix"], max_tokens=4, repeats=3)
+    assert len(calls) == 6 * 3
+    for row in report.rows:
+        assert (row.speedup, row.low, row.high) == pytest.approx((1.5, 1.5, 1.5))
 
 
 def test_a_drafter_that_changes_the_text_ends_the_run(native, tasks, monkeypatch):

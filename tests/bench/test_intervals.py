@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outpace.bench.intervals import Interval, of_totals, percentile, rate, rate_ratio
+from outpace.bench.intervals import Interval, of_totals, of_turns, percentile, rate, rate_ratio
 
 
 def test_a_rate_is_that_of_the_totals() -> None:
@@ -35,6 +35,13 @@ def test_the_interval_of_a_mean_has_the_width_that_theory_gives() -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
+
+
+def test_a_machine_that_changes_its_speed_between_turns_leaves_the_ratio() -> None:
+    assert of_turns([3.0, 3.0, 3.0], [2.0, 2.0, 2.0]) == (3.0, 2.0)
+    # Half as long from the middle of the second turn on: medians of 3 and 1 would be a ratio of 3.
+    plain, ours = of_turns([3.0, 3.0, 1.5], [2.0, 1.0, 1.0])
+    assert (plain, ours) == (1.5, 1.0)
 
 
 def test_a_percentile_counts_weights() -> None:

@@ -1,7 +1,8 @@
 """Drafters over task files: speed against plain decoding, interleaved in one run, and where the time went.
 
-A prompt's time is the median of its repeats; a speed-up is total time over total time, with a bootstrap interval over
-prompts. Every drafter must give plain decoding's text, or the run ends with an error.
+A prompt's time is the median of its repeats, and plain decoding's that times the median of their own ratios; a
+speed-up is total time over total time, with a bootstrap interval over prompts. Every drafter must give plain
+decoding's text, or the run ends with an error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from outpace.bench.intervals import of_turns
 from outpace.bench.tasks import Question, read_questions
 from outpace.errors import OutpaceError, UsageError
 from outpace.grammar import JsonSchema
@@ -155,7 +157,7 @@ def _rows(prompts: Sequence[Prompt], runs: Sequence[dict[str, _Runs]], names: Se
 
 def _row(name: str, task: str, runs: Sequence[dict[str, _Runs]]) -> Row:
     own = [run[name] for run in runs]
-    times = np.array([[statistics.median(run[PLAIN].seconds), statistics.median(run[name].seconds)] for run in runs])
+    times = np.array([of_turns(run[PLAIN].seconds, run[name].seconds) for run in runs])
     low, high = _interval(times)
     plain, drafted = times.sum(axis=0)
     cold = sum(run[PLAIN].seconds[0] for run in runs) / sum(one.seconds[0] for one in own)

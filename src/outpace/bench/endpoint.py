@@ -16,7 +16,7 @@ from typing import Any
 
 from outpace.audit.server import Answer, BadAnswer, Refused, Server
 from outpace.bench.counters import Counters, read_counters
-from outpace.bench.intervals import Interval, of_totals, rate
+from outpace.bench.intervals import Interval, of_totals, of_turns, rate
 from outpace.errors import OutpaceError
 from outpace.theory.costs import StepCosts, best_draft_length, flat, independence_error
 
@@ -31,7 +31,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One prompt, greedy. tokens, seconds: after the first token, medians of repeats; first_seconds: cold.
+    """One prompt, greedy. tokens, seconds: after the first token, the median of repeats; first_seconds: cold.
 
     plain_seconds: of the same answer without speculation, where the server can be asked for it.
     """
@@ -178,11 +178,11 @@ def _timed(server: Server, plain: Server | None, prompt: str, max_tokens: int, r
                 tokens = _tokens(answer) - 1
     if tokens < 1:
         raise OutpaceError("an answer ended after its first token: ask longer questions")
-    middles = [statistics.median(each) for each in spent if each]
-    if min(middles) <= 0:
+    if min(spent[0] + spent[1]) <= 0:
         raise OutpaceError(f"{tokens + 1} tokens take no longer than one: ask for more with --max-tokens")
     prompt_tokens = first.usage.prompt if first.usage else 0
-    return Timed(prompt_tokens, tokens, middles[0], cold, middles[1] if plain else None)
+    plain_seconds, seconds = of_turns(spent[1], spent[0]) if plain else (None, statistics.median(spent[0]))
+    return Timed(prompt_tokens, tokens, seconds, cold, plain_seconds)
 
 
 def _ask(server: Server, prompt: str, max_tokens: int) -> Answer:

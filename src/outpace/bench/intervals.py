@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -57,6 +58,16 @@ def rate(tokens_and_seconds: Sequence[Sequence[float]]) -> Interval:
 def rate_ratio(rows: Sequence[Sequence[float]]) -> Interval:
     """Returns how many times as fast a is as b, over rows (tokens a, seconds a, tokens b, seconds b)."""
     return of_totals(rows, lambda t: t[..., 0] / t[..., 1] * t[..., 3] / t[..., 2])
+
+
+def of_turns(plain: Sequence[float], ours: Sequence[float]) -> tuple[float, float]:
+    """Returns (plain seconds, ours) of one prompt whose turns measured the one beside the other.
+
+    Ours is the median, and plain that times the median of the turns' own ratios: a machine that changes its speed
+    between two turns changes both of a turn alike, while the medians of either may be of different speeds.
+    """
+    seconds = statistics.median(ours)
+    return seconds * statistics.median(p / o for p, o in zip(plain, ours, strict=True)), seconds
 
 
 def percentile(values: Sequence[float], weights: Sequence[float], share: float) -> float:

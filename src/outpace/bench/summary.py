@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from outpace.bench.contender import PLAIN, Reading
-from outpace.bench.intervals import Interval, percentile, rate, rate_ratio
+from outpace.bench.intervals import Interval, of_turns, percentile, rate, rate_ratio
 from outpace.bench.run import Run
 from outpace.errors import UsageError
 
@@ -20,9 +20,10 @@ SHARES = (0.5, 0.9, 0.99)
 class Line:
     """One contender on one task (or ALL). Seconds and tokens are of decoding after the first arrival, warm.
 
-    tokens_per_s, over_plain: medians over repeats for each prompt, totals over prompts. first_seconds: median time to
-    the first token, the prompt in no cache. token_seconds: at SHARES, each token taking its arrival's gap over the
-    tokens that came with it. gap_seconds: at the same shares, the gaps between arrivals. None: not known.
+    tokens_per_s: medians over repeats for each prompt, totals over prompts. over_plain: medians of the repeats' own
+    ratios, weighed by the prompts' times. first_seconds: median time to the first token, the prompt in no cache.
+    token_seconds: at SHARES, each token taking its arrival's gap over the tokens that came with it. gap_seconds: at
+    the same shares, the gaps between arrivals. None: not known.
     """
 
     contender: str
@@ -101,26 +102,36 @@ def _line(run: Run, name: str, task: str) -> Line | None:
     measured = speeds(run, name, task)
     if not measured:
         return None
-    plain = speeds(run, PLAIN, task)
     readings = [one for question in measured for one in run.readings[name][question]]
     passes = None if any(one.passes is None for one in readings) else sum(one.passes or 0 for one in readings)
     drafted = sum(one.drafted for one in readings)
     gaps = [gap for one in readings for gap in _gaps(one)]
     counts, seconds = [count for count, _ in gaps], [gap for _, gap in gaps]
     each = [gap / count for count, gap in gaps]
-    shared = measured.keys() & plain.keys()
     return Line(
         name,
         task,
         len(measured),
         rate(list(measured.values())),
-        paired(measured, plain) if name != PLAIN and shared else None,
+        None if name == PLAIN else _over_plain(run, name, measured),
         statistics.median(one.first_seconds for one in readings),
         tuple(percentile(each, counts, share) for share in SHARES),
         tuple(percentile(seconds, [1] * len(seconds), share) for share in SHARES),
         sum(len(one.tokens) for one in readings) / passes if passes else None,
         sum(one.accepted for one in readings) / drafted if drafted else None,
     )
+
+
+def _over_plain(run: Run, name: str, measured: Mapping[str, tuple[float, float]]) -> Interval | None:
+    rows = []
+    for question, (tokens, _) in measured.items():
+        turns = zip(run.readings.get(PLAIN, {}).get(question, []), run.readings[name][question], strict=False)
+        decoded = [(p, o) for p, o in turns if typical([p]) and typical([o])]
+        if decoded:
+            arms = zip(*decoded, strict=True)
+            plain, ours = of_turns(*([one.later_seconds / one.later_tokens for one in arm] for arm in arms))
+            rows.append((tokens, tokens * ours, tokens, tokens * plain))
+    return rate_ratio(rows) if rows else None
 
 
 def _gaps(reading: Reading) -> Iterator[tuple[int, float]]:

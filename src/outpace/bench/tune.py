@@ -10,13 +10,12 @@ something that a drafter guessed was decoded.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from outpace.bench.costs import Costs
-from outpace.bench.intervals import Interval, of_totals
+from outpace.bench.intervals import Interval, of_totals, of_turns
 from outpace.bench.replay import ReplayTarget
 from outpace.theory.costs import independence_error
 
@@ -137,7 +136,7 @@ def measure_speedups(
     between: Callable[[], None],
     progress: Progress,
 ) -> list[Interval]:
-    """Returns each setting's speed-up over plain decoding: turns at every prompt, medians over repeats.
+    """Returns each setting's speed-up over plain decoding, from turns at every prompt.
 
     between: called before each repeat.
     """
@@ -152,8 +151,7 @@ def measure_speedups(
             for i, one in order if (place + repeat) % 2 else reversed(order):
                 forget_draft(model)
                 spent[place][i].append(model.generate(prompt, max_tokens=max_tokens, **one).seconds.decode)
-    rows = [[statistics.median(each) for each in at] for at in spent]
     return [
-        of_totals([(row[0], row[i + 1]) for row in rows], lambda total: total[..., 0] / total[..., 1])
+        of_totals([of_turns(at[0], at[i + 1]) for at in spent], lambda total: total[..., 0] / total[..., 1])
         for i in range(len(settings))
     ]
