@@ -3,6 +3,9 @@
 
 #include <immintrin.h>
 
+#include <array>
+#include <utility>
+
 #include "kernels/avx512vnni/matrix_tile.h"
 
 namespace outpace::avx512vnni {
@@ -25,10 +28,11 @@ inline PairPs load_dense(const Bf16* column) {
   return {widen(_mm256_load_si256(from)), widen(_mm256_load_si256(from + 1))};
 }
 
-// `count` rows at a time, over so few columns that the next rows find the weights in the cache.
+constexpr int kDenseRows = 8;  // whose sums are in registers together
+
+// `count` rows, over so few columns that further rows find the weights in the cache.
 template <int count, class Weight>
-inline void add_columns(const Weight* weights, int columns, const Onward& onward, const float* x, ptrdiff_t stride,
-                        PairPs* acc) {
+void add_columns(const Weight* weights, int columns, const Onward& onward, const float* x, ptrdiff_t stride, PairPs* acc) {
   PairPs sum[count];
   for (int m = 0; m < count; ++m) sum[m] = acc[m];
   for (int k = 0; k < columns; ++k, weights += kPanelRows) {
@@ -40,25 +44,23 @@ inline void add_columns(const Weight* weights, int columns, const Onward& onward
   for (int m = 0; m < count; ++m) acc[m] = sum[m];
 }
 
+template <class Weight, size_t... less_one>
+constexpr auto column_functions(std::index_sequence<less_one...>) {
+  return std::array{add_columns<int(less_one) + 1, Weight>...};
+}
+
 template <class Weight>
 void multiply_dense(const uint8_t* panel, int count, const Rows& rows, Outputs& out) {
+  static constexpr auto kAdd = column_functions<Weight>(std::make_index_sequence<kDenseRows>());
   constexpr int kColumns = 64;
   const Weight* weights = reinterpret_cast<const Weight*>(panel);
   const ptrdiff_t stride = rows.x.f32_stride();
+  const int parts = (rows.count + kDenseRows - 1) / kDenseRows;  // as even as can be
   for (int k = 0; k < count; k += kColumns, weights += kColumns * kPanelRows) {
     const int columns = count - k < kColumns ? count - k : kColumns;
-    for (int m = 0; m < rows.count;) {
-      const float* x = rows.x.f32(rows.first + m) + k;
-      const int left = rows.count - m;
-      if (left >= 8) {
-        add_columns<8>(weights, columns, rows.onward, x, stride, out.acc + m), m += 8;
-      } else if (left >= 4) {
-        add_columns<4>(weights, columns, rows.onward, x, stride, out.acc + m), m += 4;
-      } else if (left >= 2) {
-        add_columns<2>(weights, columns, rows.onward, x, stride, out.acc + m), m += 2;
-      } else {
-        add_columns<1>(weights, columns, rows.onward, x, stride, out.acc + m), m += 1;
-      }
+    for (int part = 0; part < parts; ++part) {
+      const int begin = rows.count * part / parts, end = rows.count * (part + 1) / parts;
+      kAdd[end - begin - 1](weights, columns, rows.onward, rows.x.f32(rows.first + begin) + k, stride, out.acc + begin);
     }
   }
 }
