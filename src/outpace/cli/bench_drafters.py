@@ -79,7 +79,7 @@ def drafters(
 ) -> None:
     """Measure drafters over task files, against plain decoding in the same run.
 
-    Runs are interleaved; a prompt's time is the median of its repeats, an interval is a bootstrap over prompts.
+    Runs are interleaved; a prompt's speed-up is the median of its repeats', an interval is a bootstrap over prompts.
     """
     from outpace.bench import drafter_curves
     from outpace.bench.drafters import measure, read_prompts
