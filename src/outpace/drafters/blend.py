@@ -44,7 +44,7 @@ LEAST_MISS = 0.1
 LATE, EXPECTED = 9, 200e-6
 """Looks whose median time is believed, and what one is taken to take, in seconds, before any was timed."""
 
-TOLL = 2.0
+TOLL = 1.4
 """What a look costs by the time that it takes: the target's next pass finds less of what it needs in the caches."""
 
 
