@@ -145,4 +145,4 @@ def test_a_taken_port_is_one_line(embedded_model):
         command = [sys.executable, "-c", "from outpace.cli import main; main()", "serve", "--port", str(port)]
         done = subprocess.run([*command, "--model", str(embedded_model)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert done.stderr == f"outpace: error: cannot listen on 127.0.0.1:{port}: Address already in use\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -201,6 +202,9 @@ def serve(
         raise MissingExtra(f"outpace serve ({error.name} is not installed)", "serve") from None
     from outpace.cli.serve_vllm import Wanted, serve_vllm
 
+    for option, value in (("--cache-tokens", cache_tokens), ("--body-megabytes", body_megabytes)):
+        if value is not None and value < 1:
+            raise UsageError(f"{option} must be at least 1, got {value}")
     settings = Settings(
         host=host,
         port=port,
@@ -237,7 +241,7 @@ def serve(
 def listen(
     app: FastAPI, settings: Settings, name: str, stop: Callable[[Callable[[], None]], None] | None = None
 ) -> None:
-    """Serves until a signal ends it. stop: is given what ends it, too. Raises UsageError for a port in use."""
+    """Serves until a signal ends it. stop: is given what ends it, too. Raises UsageError where it cannot listen."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -252,10 +256,15 @@ def listen(
     server = uvicorn.Server(config)
     if stop is not None:
         stop(lambda: setattr(server, "should_exit", True))
+    said = logging.getLogger("uvicorn.error")
+    said.disabled = True  # it would say why a line earlier, and the error below says it
     try:
         socket = config.bind_socket()
-    except SystemExit:
-        raise UsageError(f"cannot listen on {settings.host}:{settings.port}: is the port in use?") from None
+    except SystemExit as end:
+        reason = getattr(end.__context__, "strerror", None) or "it cannot be bound"
+        raise UsageError(f"cannot listen on {settings.host}:{settings.port}: {reason}") from None
+    finally:
+        said.disabled = False
     socket.listen(2048)  # whoever reads the line below may connect at once
     address, bound = socket.getsockname()[:2]
     console.note(f"{name} at http://{address}:{bound}/v1 (pid {os.getpid()}); Ctrl-C ends")
