@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+from refusals import refused
 
 import outpace
 from fakes import TableTarget
@@ -145,6 +147,47 @@ def test_all_mistakes_are_named_in_one_message(fake):
 def test_a_mistake_is_one_clear_sentence(fake, options, message):
     with pytest.raises(UsageError, match=message):
         fake.generate(**({"prompt": PROMPT} | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens": "3"}, "max_tokens must be a whole number, got '3'"),
+        ({"max_tokens": True}, "max_tokens must be a whole number, got True"),
+        ({"n": None}, "n must be a whole number, got None"),
+        ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
+        ({"top_k": 5.5}, "top_k must be a whole number, got 5.5"),
+        ({"draft_length": 2.5}, "draft_length must be a whole number, got 2.5"),
+        ({"logprobs": True}, "logprobs must be a whole number, got True"),
+        ({"temperature": "1"}, "temperature must be a number, got '1'"),
+        ({"presence_penalty": None}, "presence_penalty must be a number, got None"),
+        ({"logit_bias": {5: "2"}}, "logit_bias of token 5 must be a number, got '2'"),
+        ({"prediction": 5}, "prediction must be a text, got int"),
+        ({"top_p": "x", "min_p": "y"}, "top_p must be a number, got 'x'; min_p must be a number, got 'y'"),
+    ],
+)
+def test_an_option_of_another_type_is_refused_by_name(fake, options, message):
+    with refused(UsageError, message):
+        fake.generate(PROMPT, **options)
+
+
+def test_numbers_of_numpy_are_numbers(fake):
+    given = {"max_tokens": np.int64(3), "top_k": np.int32(4), "temperature": np.float32(1), "seed": np.uint64(1)}
+    plain = {"max_tokens": 3, "top_k": 4, "temperature": 1.0, "seed": 1}
+    assert fake.generate(PROMPT, **given).tokens == fake.generate(PROMPT, **plain).tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draft_engine": "torch"}, "draft_engine is for a draft model, got 'torch' and no draft: name one"),
+        ({"exit_layer": 0}, "exit_layer must be in [1, 1] of 2 layers, got 0"),
+        ({"device": ""}, "device is for engine 'torch', got engine 'native': leave one of them out"),
+    ],
+)
+def test_a_setting_of_load_that_would_do_nothing_is_refused(tiny_llama, options, message):
+    with refused(UsageError, message):
+        outpace.load(tiny_llama, **options)
 
 
 def test_a_drafter_named_that_cannot_be_used_is_an_error(tiny_llama):

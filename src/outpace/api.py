@@ -64,10 +64,12 @@ def load(
     start = clock()
     if translate is not None and draft is None:
         raise UsageError(f"translate is for a draft of another vocabulary, got {translate!r} and no draft: name one")
+    if draft_engine != AUTO and draft is None:
+        raise UsageError(f"draft_engine is for a draft model, got {draft_engine!r} and no draft: name one")
     engine = "native" if engine == AUTO else engine
     draft_engine = engine if draft_engine == AUTO else draft_engine
     given = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
-    settings = {name: value for name, value in given.items() if value}
+    settings = {name: value for name, value in given.items() if value is not None and value is not False}
     if settings and engine == draft_engine == "native":
         raise UsageError(f"{next(iter(settings))} is for engine 'torch', got engine 'native': leave one of them out")
     held = {name: value for name, value in (("pack", pack), ("exit_layer", exit_layer)) if value is not None}

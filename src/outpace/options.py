@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Protocol, TypeVar, runtime_checkable
 
 from outpace.constraint import CompiledGrammar
@@ -22,6 +23,11 @@ from outpace.types import Controller, Drafter, Rule, Target
 T = TypeVar("T")
 
 AUTO = "auto"
+
+WHOLE = ("max_tokens", "min_tokens", "n", "choice", "top_k", "seed", "draft_length", "logprobs")
+REAL = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+OPTIONAL = frozenset(("seed", "draft_length", "logprobs"))
+"""Options that are numbers, and those of them that may be None."""
 
 MAX_N = 128
 """Choices of one call."""
@@ -139,10 +145,14 @@ def plan(
     Raises UsageError with every problem and its remedy, in one message.
     """
     problems = _Problems()
+    if mistyped := _mistyped(options):  # no range can be looked at then
+        raise UsageError("; ".join(mistyped))
     problems.found += _miscounts(options, target.vocab_size)
-    seed = secrets.randbits(32) if options.seed is None else options.seed
+    seed = secrets.randbits(32) if options.seed is None else int(options.seed)
     params = problems.attempt(
-        lambda: SamplingParams(options.temperature, options.top_k, options.top_p, options.min_p, seed)
+        lambda: SamplingParams(  # NumPy's numbers are none to the native sampler
+            float(options.temperature), int(options.top_k), float(options.top_p), float(options.min_p), seed
+        )
     )
     problems.attempt(lambda: check_choice(options.choice + max(0, options.n - 1)))
     endings = options.endings(eos_ids | target.eos_ids)
@@ -177,6 +187,24 @@ def plan(
         grammar,
         longest if grammar else 0,
     )
+
+
+def _mistyped(options: Options) -> list[str]:
+    """Returns which options are no numbers, or no text, where they must be. True is no number here."""
+    found = []
+    for names, kind, wanted in ((WHOLE, Integral, "a whole number"), (REAL, Real, "a number")):
+        for name in names:
+            value = getattr(options, name)
+            if value is None and name in OPTIONAL:
+                continue
+            if not isinstance(value, kind) or isinstance(value, bool):
+                found.append(f"{name} must be {wanted}, got {value!r:.40}")
+    for token, bias in options.logit_bias.items():
+        if not isinstance(bias, Real) or isinstance(bias, bool):
+            found.append(f"logit_bias of token {token!r:.40} must be a number, got {bias!r:.40}")
+    if not isinstance(options.prediction, str | None):
+        found.append(f"prediction must be a text, got {type(options.prediction).__name__}")
+    return found
 
 
 def _miscounts(options: Options, vocab_size: int) -> list[str]:

@@ -46,6 +46,9 @@ did may show in a later row.
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: only exact ties of float32 logits could still tell the difference."""
 
+MAX_TOP_K = (1 << 31) - 1
+"""What the native sampler counts in. A vocabulary has fewer tokens, and then top_k keeps all."""
+
 MAX_VOCAB = (1 << 19) - 1
 """The sum of this many weights still fits 63 bits."""
 
@@ -76,8 +79,8 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
             raise UsageError(f"temperature must be finite and at least 0, got {self.temperature}")
-        if self.top_k < 0:
-            raise UsageError(f"top_k must be at least 0 (0 = off), got {self.top_k}")
+        if not 0 <= self.top_k <= MAX_TOP_K:
+            raise UsageError(f"top_k must be in [0, {MAX_TOP_K}] (0 = off), got {self.top_k}")
         if not 0 < self.top_p <= 1:
             raise UsageError(f"top_p must be in (0, 1], got {self.top_p}")
         if not 0 <= self.min_p < 1:

@@ -88,6 +88,9 @@ def drafters(
     if repeats < 1:
         raise UsageError(f"repeats must be at least 1, got {repeats}")
     asked = read_prompts(prompts, per_task)
+    if exit_layer is not None and drafter and "early_exit" not in drafter:
+        given = ", ".join(drafter)
+        raise UsageError(f"--exit-layer is for the drafter 'early_exit', got --drafter {given}: leave it out")
     run_on = EngineChoice(exit_layer=exit_layer)
     temperatures: list[drafter_curves.TemperaturePoint] = []
     lengths: list[drafter_curves.LengthPoint] = []

@@ -29,7 +29,8 @@ class EngineChoice:
     @property
     def given(self) -> dict[str, Any]:
         """What was asked for, less what is the default anyway."""
-        return {name: value for name, value in asdict(self).items() if value not in ("auto", None, False)}
+        # 0 is asked for, and equals False
+        return {n: value for n, value in asdict(self).items() if value not in ("auto", None) and value is not False}
 
 
 _AUTOMATIC = EngineChoice()
