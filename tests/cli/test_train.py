@@ -50,6 +50,29 @@ def test_mistakes_are_one_line(tmp_path, tiny_llama):
     assert "no corpus here" in words
 
 
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
+        ("eagle", ["--threads", "0"], "threads must be in [1, 1024], got 0"),
+        ("distill", ["--threads", "0", "--draft", "d.gguf"], "threads must be in [1, 1024], got 0"),
+        ("medusa", ["--seed", "-1"], "seed must be in [0, 2^63), got -1"),
+        ("eagle", ["--seed", str(1 << 63)], f"seed must be in [0, 2^63), got {1 << 63}"),
+        ("distill", ["--seed", "-1", "--draft", "d.gguf"], "seed must be in [0, 2^63), got -1"),
+    ],
+)
+def test_a_number_that_pytorch_would_choke_on_is_refused(tmp_path, command, options, message):
+    pytest.importorskip("torch", reason="training is not installed (pip install 'outpace[train]')")
+    code, _, words = call("train", command, "--data", tmp_path, "--out", tmp_path / "o", *options)
+    assert (code, words) == (2, f"outpace: error: {message}\n")
+
+
+def test_a_corpus_of_a_seed_that_numpy_would_choke_on_is_refused(tmp_path, tiny_llama):
+    code, _, words = call(
+        "train", "data", "-m", tiny_llama, "--prompts", tmp_path / "p", "--out", tmp_path / "d", "--seed", "-1"
+    )
+    assert (code, words) == (2, "outpace: error: seed must be in [0, 2^63), got -1\n")
+
+
 def test_without_torch_the_error_names_the_command_that_installs_it(tmp_path, monkeypatch):
     import sys
 

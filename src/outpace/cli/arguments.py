@@ -15,8 +15,6 @@ from outpace.errors import UsageError
 if TYPE_CHECKING:
     from outpace.grammar import Grammar
 
-MAX_THREADS = 1024
-
 MAX_PREDICTION = 4 << 20
 """Bytes of an expected answer."""
 
@@ -105,13 +103,6 @@ def prediction(file: str | None) -> str | None:
     if len(text) > MAX_PREDICTION:
         raise UsageError(f"--predict {file} is larger than {MAX_PREDICTION >> 20} MiB: give the part that counts")
     return text
-
-
-def checked_threads(threads: int) -> int:
-    """Returns the number. Raises UsageError unless it is one of threads."""
-    if not 1 <= threads <= MAX_THREADS:
-        raise UsageError(f"threads must be in [1, {MAX_THREADS}], got {threads}")
-    return threads
 
 
 def seed_or_new(seed: int | None) -> int:

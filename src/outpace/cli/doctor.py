@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from outpace.cli import arguments, console, options
+from outpace.cli import console, options
 from outpace.cli.loading import load_model
 from outpace.errors import UsageError, VocabularyMismatch
 
@@ -79,9 +79,10 @@ def examine(threads: int | None, measure: bool) -> dict[str, Any]:
 
     from outpace import models
     from outpace.bench import machine
+    from outpace.native.machine import checked_threads
 
     here, engine = machine.describe(), machine.engine()
-    threads = here.threads if threads is None else arguments.checked_threads(threads)
+    threads = here.threads if threads is None else checked_threads(threads)
     ceilings = machine.NativeCeilings(threads) if engine is not None and measure else None
     return {
         "processor": here.processor,

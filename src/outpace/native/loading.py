@@ -18,7 +18,7 @@ from outpace.errors import BadModelFile, TooLarge, Unsupported, UsageError
 from outpace.native.architecture import expected_tensors
 from outpace.native.architectures import ARCHITECTURES, SUPPORTED
 from outpace.native.gguf import open_gguf
-from outpace.native.machine import available_memory, usable_cores
+from outpace.native.machine import available_memory, checked_threads, usable_cores
 from outpace.native.packing import DRAFT_PACK, held_formats, rounded
 from outpace.native.safetensors import open_safetensors
 from outpace.native.weights import ModelConfig, TensorInfo, WeightFile
@@ -79,9 +79,7 @@ class Wanted:
 
 def _load(file: WeightFile, wanted: Wanted) -> NativeTarget:
     config, pack = file.config, wanted.pack
-    threads = usable_cores() if wanted.threads is None else wanted.threads
-    if not 1 <= threads <= 1024:
-        raise UsageError(f"threads must be in [1, 1024], got {threads}")
+    threads = usable_cores() if wanted.threads is None else checked_threads(wanted.threads)
     context = chosen_context(config, wanted.context)
     if wanted.exit_layer is not None and not 1 <= wanted.exit_layer < config.layers:
         raise UsageError(

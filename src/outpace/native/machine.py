@@ -8,6 +8,10 @@ import os
 import sys
 from pathlib import Path
 
+from outpace.errors import UsageError
+
+MAX_THREADS = 1024
+
 _CGROUP = Path("/sys/fs/cgroup")
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
@@ -29,6 +33,13 @@ def usable_cores() -> int:
     if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit() and int(quota[1]) > 0:
         count = min(count, math.ceil(int(quota[0]) / int(quota[1])))
     return max(1, count)
+
+
+def checked_threads(threads: int) -> int:
+    """Returns the number. Raises UsageError unless it is one of threads."""
+    if not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"threads must be in [1, {MAX_THREADS}], got {threads}")
+    return threads
 
 
 def available_memory() -> int | None:

@@ -12,7 +12,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
 
 from outpace.errors import ModelNotFound, TooLarge, Unsupported, UsageError
-from outpace.native.machine import available_memory
+from outpace.native.machine import available_memory, checked_threads
 from outpace.native.textfile import one_line
 from outpace.targets.torch_causal import TorchTarget
 from outpace.targets.torch_models import chosen_context, explained
@@ -38,9 +38,7 @@ def load_torch(
     Raises ModelNotFound, Unsupported, TooLarge (before weights are read, with the figures) or UsageError.
     """
     if threads is not None:
-        if not 1 <= threads <= 1024:
-            raise UsageError(f"threads must be in [1, 1024], got {threads}")
-        torch.set_num_threads(threads)
+        torch.set_num_threads(checked_threads(threads))
     place = chosen_device(device)
     config = read_config(folder, trust)
     kind = chosen_dtype(dtype, config)

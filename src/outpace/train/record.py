@@ -22,6 +22,11 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def seed_faults(seed: int) -> list[str]:
+    """Returns what is wrong with a seed, in a list: NumPy takes no negative one, and PyTorch none of more bits."""
+    return [] if 0 <= seed < 1 << 63 else [f"seed must be in [0, 2^63), got {seed}"]
+
+
 def run_record(command: Sequence[str], seed: int, inputs: Mapping[str, str]) -> dict[str, Any]:
     """Returns the record of a run that starts now. inputs: name -> hash."""
     return {

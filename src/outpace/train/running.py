@@ -12,10 +12,11 @@ from outpace import models
 from outpace.api import load
 from outpace.errors import MissingExtra, UsageError
 from outpace.heads.fingerprint import Embedding, fingerprint
+from outpace.native.machine import checked_threads
 from outpace.train.asking import Asking, write_prompts
 from outpace.train.corpus import Corpora, Corpus, Progress, Recipe, write_corpus
 from outpace.train.prompts import read_prompts, without
-from outpace.train.record import file_sha256, run_record
+from outpace.train.record import file_sha256, run_record, seed_faults
 from outpace.train.tasks import write_tasks
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Answers:
         if self.max_prompt < 2:
             wrong.append(f"max_prompt must be at least 2, got {self.max_prompt}")
         wrong += [f"temperature must be at least 0, got {t}" for t in self.temperatures if not 0 <= t < math.inf]
+        wrong += seed_faults(self.seed)
         if wrong:
             raise UsageError("; ".join(wrong))
 
@@ -138,6 +140,7 @@ class Training:
         for name, value in (("epochs", self.epochs), ("rate", self.rate), ("minutes", self.minutes)):
             if value is not None and not 0 < value < math.inf:
                 wrong.append(f"{name} must be positive, got {value}")
+        wrong += seed_faults(self.seed)
         if wrong:
             raise UsageError("; ".join(wrong))
 
@@ -180,7 +183,7 @@ def _use_torch(threads: int | None) -> None:
     except ImportError:
         raise MissingExtra("training", "train") from None
     if threads is not None:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(checked_threads(threads))
 
 
 def _seconds(minutes: float | None) -> float:

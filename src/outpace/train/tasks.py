@@ -15,6 +15,7 @@ from outpace.errors import UsageError
 from outpace.heads import tensorfile
 from outpace.text import Text
 from outpace.train.corpus import HELD_OUT_EVERY, Corpora
+from outpace.train.record import seed_faults
 
 INSTRUCTIONS = (
     "Summarise the following text in a few sentences.",
@@ -45,6 +46,8 @@ def write_tasks(corpora: Corpora, text: Text, out: Path, count: int, seed: int) 
     enough."""
     if count < 1:
         raise UsageError(f"count must be at least 1, got {count}")
+    if wrong := seed_faults(seed):
+        raise UsageError(wrong[0])
     if out.exists():
         raise UsageError(f"{out} is there already: remove it, or name another file")
     texts = []
