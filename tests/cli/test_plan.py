@@ -15,6 +15,7 @@ from outpace.cli import vllm_check
 from outpace.cli.app import app
 
 PAIR = ["--target", "llama-3.1-8b", "--device", "h100"]
+NUMBERS = ["--acceptance", "0.8", "--cost", "0.05"]
 TINY = {
     "hidden_size": 2048, "num_attention_heads": 32, "num_hidden_layers": 16, "intermediate_size": 8192,
     "vocab_size": 128256,
@@ -127,9 +128,28 @@ def test_an_endless_config_is_not_read_to_the_end(monkeypatch: pytest.MonkeyPatc
         ([*PAIR, "--acceptance", "much"], "--acceptance must be a number, got 'much'"),
         ([*PAIR, "--acceptance", "draft=0.5,0.3"], "--acceptance must be name=number between commas"),
         ([*PAIR, "--slope", "0.1"], "--slope is for --acceptance and --cost alone"),
-        ([*PAIR, "--reserve", "-1"], "reserve_bytes must be 0 or a positive number"),
+        ([*PAIR, "--reserve", "-1"], "--reserve must be 0 or a positive number of GB, got -1.0"),
+        ([*PAIR, "--pass-ms", "nan"], "--pass-ms must be 0 or a positive number of milliseconds, got nan"),
+        ([*PAIR, "--latency-target", "-1"], "--latency-target must be a positive number of milliseconds, got -1.0"),
+        ([*PAIR, "--count", "0"], "--count must be a whole number of devices, 1 or more, got 0"),
+        ([*PAIR, "--source-tokens", "7"], "--source-tokens is for an encoder-decoder, which llama-3.1-8b is not"),
+        ([*PAIR, "--acceptance", "draft=0.5,draft=0.6"], "--acceptance names draft twice: leave one of them out"),
+        (
+            ["--target", "llama-3.1-8b", "--device", "memory=24,bandwidth=-1,rate=3"],
+            "bandwidth of --device must be a positive number of GB/s, got -1.0",
+        ),
         (["--target", "llama-3.1-8b", "--device", "memory=24"], "--device by numbers is memory=GB"),
         (["--draft", "llama-3.2-1b"], "--draft needs --target MODEL"),
+        ([*NUMBERS, "--dtype", "int4"], "--dtype needs --target MODEL"),
+        ([*NUMBERS, "--count", "2"], "--count needs --target MODEL"),
+        ([*NUMBERS, "--context", "8"], "--context needs --target MODEL"),
+        ([*NUMBERS, "--source-tokens", "8"], "--source-tokens needs --target MODEL"),
+        ([*NUMBERS, "--concurrency", "4"], "--concurrency needs --target MODEL"),
+        ([*NUMBERS, "--tasks", "code"], "--tasks needs --target MODEL"),
+        ([*NUMBERS, "--memory-efficiency", "0.5"], "--memory-efficiency needs --target MODEL"),
+        ([*NUMBERS, "--compute-efficiency", "0.5"], "--compute-efficiency needs --target MODEL"),
+        ([*NUMBERS, "--pass-ms", "3"], "--pass-ms needs --target MODEL"),
+        ([*NUMBERS, "--reserve", "3"], "--reserve needs --target MODEL"),
         (["--acceptance", "0.8"], "or --acceptance X and --cost C alone"),
         ([], "give --target MODEL and --device NAME"),
     ],

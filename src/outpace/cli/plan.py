@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from outpace.theory.engine_settings import Chosen
     from outpace.theory.planner import Plan
 
+DTYPE, CONTEXT, CONCURRENCY, TASKS, SOURCE_TOKENS = "bf16", 1024, "1,8,64", "all", 512
+MEMORY_EFFICIENCY, COMPUTE_EFFICIENCY, RESERVE = 0.85, 0.65, 1.0
+"""Defaults: another value is for a target, and refused without one."""
+
 LOAD, ASSUMED = "Load", "Assumptions"
 """Panels of the help."""
 
@@ -47,7 +51,7 @@ def plan(
     ] = None,
     dtype: Annotated[
         str, typer.Option("--dtype", metavar="NAME", rich_help_panel=options.MODEL, help="How weights are held.")
-    ] = "bf16",
+    ] = DTYPE,
     draft_dtype: Annotated[
         str | None,
         typer.Option(
@@ -74,13 +78,17 @@ def plan(
     context: Annotated[
         int,
         typer.Option("--context", metavar="N", rich_help_panel=LOAD, help="Tokens of a request, prompt and answer."),
-    ] = 1024,
+    ] = CONTEXT,
     source_tokens: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--source-tokens", metavar="N", rich_help_panel=LOAD, help="Tokens of an encoder-decoder's source."
+            "--source-tokens",
+            metavar="N",
+            rich_help_panel=LOAD,
+            show_default=str(SOURCE_TOKENS),
+            help="Tokens of an encoder-decoder's source.",
         ),
-    ] = 512,
+    ] = None,
     concurrency: Annotated[
         str,
         typer.Option(
@@ -89,7 +97,7 @@ def plan(
             rich_help_panel=LOAD,
             help="Requests at once. The first is planned for, the others show what load does.",
         ),
-    ] = "1,8,64",
+    ] = CONCURRENCY,
     tasks: Annotated[
         str,
         typer.Option(
@@ -98,7 +106,7 @@ def plan(
             rich_help_panel=LOAD,
             help="all, code, maths, chat, qa, summarisation, translation, rag: which acceptances to assume.",
         ),
-    ] = "all",
+    ] = TASKS,
     latency_target: Annotated[
         float | None,
         typer.Option(
@@ -143,11 +151,11 @@ def plan(
         typer.Option(
             "--memory-efficiency", metavar="X", rich_help_panel=ASSUMED, help="Share of the bandwidth reached."
         ),
-    ] = 0.85,
+    ] = MEMORY_EFFICIENCY,
     compute_efficiency: Annotated[
         float,
         typer.Option("--compute-efficiency", metavar="X", rich_help_panel=ASSUMED, help="Share of the rate reached."),
-    ] = 0.65,
+    ] = COMPUTE_EFFICIENCY,
     pass_ms: Annotated[
         float,
         typer.Option(
@@ -160,7 +168,7 @@ def plan(
     reserve: Annotated[
         float,
         typer.Option("--reserve", metavar="GB", rich_help_panel=ASSUMED, help="Memory kept free on each device."),
-    ] = 1.0,
+    ] = RESERVE,
     html: Annotated[
         str | None,
         typer.Option(
@@ -193,12 +201,22 @@ def plan(
 
     if target is None:
         given = {
-            "--draft": drafts,
-            "--device": device,
-            "--draft-dtype": draft_dtype,
-            "--latency-target": latency_target,
+            "--draft": bool(drafts),
+            "--device": device is not None,
+            "--dtype": dtype != DTYPE,
+            "--draft-dtype": draft_dtype is not None,
+            "--count": count != 1,
+            "--context": context != CONTEXT,
+            "--source-tokens": source_tokens is not None,
+            "--concurrency": concurrency != CONCURRENCY,
+            "--tasks": tasks != TASKS,
+            "--latency-target": latency_target is not None,
+            "--memory-efficiency": memory_efficiency != MEMORY_EFFICIENCY,
+            "--compute-efficiency": compute_efficiency != COMPUTE_EFFICIENCY,
+            "--pass-ms": pass_ms != 0,
+            "--reserve": reserve != RESERVE,
         }
-        _lengths(acceptance, cost, slope, [name for name, value in given.items() if value], html, plots, as_json)
+        _lengths(acceptance, cost, slope, [name for name, there in given.items() if there], html, plots, as_json)
         return
     if device is None:
         raise UsageError("--target needs --device, for example --device h100 or memory=24,bandwidth=1000,rate=165")
@@ -206,14 +224,25 @@ def plan(
         raise UsageError(
             "--slope is for --acceptance and --cost alone: with --target the device says what a row costs"
         )
+    from outpace.theory import checks
     from outpace.theory.planner import plan as planned
     from outpace.theory.question import Question
     from outpace.theory.roofline import Efficiency, precision
 
-    held = precision(dtype)
+    # here, where values have the option's unit and name
+    checks.count("--count", count, 1, "devices")
+    checks.not_negative("--pass-ms", pass_ms, "milliseconds")
+    checks.not_negative("--reserve", reserve, "GB")
+    if latency_target is not None:
+        checks.positive("--latency-target", latency_target, "milliseconds")
+    held, shape = precision(dtype), shape_named(target)
+    if source_tokens is not None:
+        checks.count("--source-tokens", source_tokens, 1, "tokens")
+        if not shape.encoder_layers:
+            raise UsageError(f"--source-tokens is for an encoder-decoder, which {shape.name} is not: leave it out")
     found = planned(
         Question(
-            target=shape_named(target),
+            target=shape,
             device=device_named(device, held),
             precision=held,
             drafts=tuple(shape_named(name) for name in drafts or ()),
@@ -226,7 +255,7 @@ def plan(
             acceptance=acceptances(acceptance),
             cost=cost,
             efficiency=Efficiency(memory_efficiency, compute_efficiency, pass_ms / 1e3),
-            source_tokens=source_tokens,
+            source_tokens=SOURCE_TOKENS if source_tokens is None else source_tokens,
             reserve_bytes=reserve * 1e9,
         )
     )

@@ -67,6 +67,7 @@ def _check_length(size: int, where: str) -> None:
 
 def device_named(text: str, precision: Precision) -> Device:
     """Returns a known device, or one made of memory=GB,bandwidth=GB/s,rate=TFLOP/s with an optional link=GB/s."""
+    from outpace.theory import checks
     from outpace.theory.roofline import Device, device
 
     if "=" not in text:
@@ -77,6 +78,8 @@ def device_named(text: str, precision: Precision) -> Device:
         raise UsageError(
             f"--device by numbers is memory=GB,bandwidth=GB/s,rate=TFLOP/s and perhaps link=GB/s, got {text!r}"
         )
+    for name, unit in (("memory", "GB"), ("bandwidth", "GB/s"), ("rate", "TFLOP/s")):
+        checks.positive(f"{name} of --device", numbers[name], unit)
     return Device(
         name="your device",
         memory_bytes=numbers["memory"] * 1e9,
@@ -114,10 +117,13 @@ def number(option: str, text: str) -> float:
 
 
 def _pairs(option: str, text: str) -> dict[str, float]:
-    numbers = {}
+    numbers: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals:
             raise UsageError(f"{option} must be name=number between commas, got {text!r}")
-        numbers[name.strip()] = number(f"{name.strip()} of {option}", value)
+        name = name.strip()
+        if name in numbers:
+            raise UsageError(f"{option} names {name} twice: leave one of them out")
+        numbers[name] = number(f"{name} of {option}", value)
     return numbers

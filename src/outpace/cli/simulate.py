@@ -102,9 +102,11 @@ def simulate(
     A model of `outpace serve`, event by event: requests arrive by chance, prompts are read in slices, those that run
     share passes. What a pass costs is measured here, or given for a machine that is not at hand.
     """
+    from outpace.theory import checks
     from outpace.theory.serving import PLAIN, Speculation, Traffic
     from outpace.theory.serving import simulate as run
 
+    checks.not_negative("--draft-ms", draft_ms, "milliseconds")
     machine = _machine(model, threads, pass_ms, prefill, slots)
     drafts = Speculation(draft_length, acceptance, draft_ms / 1e3)
     lines: list[tuple[float, str, Report]] = []
@@ -127,6 +129,9 @@ def _machine(
 
     apart = 0.0
     if pass_ms:
+        if model != options.EMBEDDED or threads is not None:
+            given = "--threads" if threads is not None else "--model"
+            raise UsageError(f"--pass-ms stands for a model, and none is loaded: leave it or {given} out")
         points = [_point(text) for text in pass_ms]
         if prefill is None:
             raise UsageError("--pass-ms needs --prefill as well: no model is measured then")
@@ -147,11 +152,15 @@ def _machine(
 
 
 def _point(text: str) -> tuple[int, float]:
+    from outpace.theory import checks
+
     rows, _, ms = text.partition(":")
     try:
-        return int(rows), float(ms) / 1e3
+        point = int(rows), float(ms)
     except ValueError:
         raise UsageError(f"--pass-ms must be ROWS:MS, for example 8:2.7, got {text!r}") from None
+    checks.count("rows of --pass-ms", point[0], 1, "rows")
+    return point[0], checks.positive("--pass-ms", point[1], "milliseconds") / 1e3
 
 
 def _measured(model: str, threads: int | None) -> tuple[list[tuple[int, float]], float, float]:
