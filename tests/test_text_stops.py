@@ -75,3 +75,8 @@ def test_stop_inside_a_longer_stop_wins_when_it_ends_first() -> None:
 def test_wrong_stops_are_refused(stops: object) -> None:
     with pytest.raises(UsageError, match="stop strings must be a list of texts that are not empty"):
         StopScanner(stops)  # type: ignore[arg-type]
+
+
+def test_a_stop_that_no_text_can_have_is_refused() -> None:
+    with pytest.raises(UsageError, match="a stop string must be Unicode, got half of a surrogate pair in 'a"):
+        StopScanner(["b", "a\ud800"])

@@ -18,6 +18,9 @@ class StopScanner:
     def __init__(self, stops: Sequence[str]) -> None:
         if isinstance(stops, str) or not all(isinstance(stop, str) and stop for stop in stops):
             raise UsageError(f"stop strings must be a list of texts that are not empty, got {stops!r:.80}")
+        for stop in stops:
+            if any("\ud800" <= character <= "\udfff" for character in stop):
+                raise UsageError(f"a stop string must be Unicode, got half of a surrogate pair in {stop!r:.80}")
         self._stops = tuple(dict.fromkeys(stops))
         self._firsts = {stop[0] for stop in self._stops}
         self._longest = max(map(len, self._stops), default=0)

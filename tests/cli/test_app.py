@@ -15,6 +15,11 @@ from outpace.errors import BadModelFile, ModelNotFound, OutpaceError, UsageError
 RUN = [sys.executable, "-c", "from outpace.cli import main; main()"]
 
 
+@pytest.mark.parametrize("arguments", [["explain", "--seed", "x7"], ["generate", "ab", "--temperature", "x7"]])
+def test_a_value_that_is_no_number_is_named(arguments: list[str]) -> None:
+    assert "'x7'" in CliRunner().invoke(app, arguments).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

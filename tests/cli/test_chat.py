@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from typer.testing import Result
 
 Run = Callable[..., Result]
@@ -40,6 +41,14 @@ def test_a_script_that_overflows_the_context_fails(run: Run) -> None:
     result = talk(run, "ab " * 600)
     assert result.exit_code == 2
     assert "the context holds 512" in result.stderr
+
+
+@pytest.mark.parametrize("message", [b"\xff", "a\N{KEY}".encode()[:-1]])
+def test_a_message_that_is_not_utf8_is_one_line(run: Run, message: bytes) -> None:
+    result = run("chat", *FAST, input=message + b"\n")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("outpace: error: a message is not UTF-8: invalid")
+    assert result.stderr.count("\n") == 1
 
 
 def test_wrong_options_are_refused_before_the_first_message(run: Run) -> None:

@@ -345,6 +345,19 @@ def test_a_wrong_grammar_is_one_line(run: Run, options: list[str], message: str)
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a\udcff"], "the prompt is not UTF-8: after 1 characters"),
+        (["ab", "--system", "\udcff"], "--system is not UTF-8: after 0 characters"),
+        (["ab", "--stop", "\udcff"], "a stop string must be Unicode, got half of a surrogate pair in '\\udcff'"),
+    ],
+)
+def test_bytes_of_the_shell_that_are_no_text_are_refused(run: Run, words: list[str], message: str) -> None:
+    result = run("generate", *words)
+    assert (result.exit_code, result.stderr) == (2, f"outpace: error: {message}\n")
+
+
 def test_an_expected_answer_is_drafted_from_and_changes_no_text(run: Run, tmp_path: Path) -> None:
     plain = json.loads(run("generate", "ab abc", *FAST, "--json").stdout)
     (tmp_path / "answer.txt").write_text(plain["text"])
@@ -361,6 +374,7 @@ def test_an_expected_answer_is_drafted_from_and_changes_no_text(run: Run, tmp_pa
         (b"\xff\xfe", (), "is not UTF-8: byte 0"),
         (b"x", ("--no-speculation",), "copies from no prediction"),
         (b"x" * (5 << 20), (), "larger than 4 MiB"),
+        (b"x" + "\N{LATIN SMALL LETTER E WITH ACUTE}".encode() * (3 << 20), (), "larger than 4 MiB"),
     ],
 )
 def test_what_cannot_be_expected_is_one_line(run: Run, tmp_path: Path, content, more, words) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outpace.cli import console
+from outpace.cli import arguments, console
 from outpace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Request:
 def read_prompt(argument: str | None) -> str:
     """Returns the prompt: the argument, or all of stdin. Raises UsageError when there is none."""
     if argument not in (None, "-"):
-        prompt = str(argument)
+        prompt = arguments.unicode_text("the prompt", str(argument))
     elif argument is None and sys.stdin.isatty():
         raise UsageError("no prompt: give one as an argument or through a pipe (outpace generate --help)")
     else:

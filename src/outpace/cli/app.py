@@ -88,8 +88,15 @@ def _report_parse_error(error: Any) -> int:
     message = error.format_message()
     if not message:  # a group without a command: its help has been printed
         return MISTAKE
-    console.fail(f"{message.rstrip('.')} (see {command} --help)")
+    console.fail(f"{message.rstrip('.')}{_refused_value(error)} (see {command} --help)")
     return MISTAKE
+
+
+def _refused_value(error: Any) -> str:
+    """Returns the words for the value that was refused, where the parser's message leaves it out."""
+    faults = getattr(error.__cause__, "errors", None)
+    found = faults() if callable(faults) else ()
+    return f", got {found[0]['input']!r:.60}" if found and "input" in found[0] else ""
 
 
 def _broken_pipe() -> int:

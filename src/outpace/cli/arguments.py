@@ -81,28 +81,36 @@ def grammar(schema_file: str | None, pattern: str | None) -> Grammar | None:
         return Regex(pattern)
     if schema_file is None:
         return None
-    return JsonSchema(file_text("--json-schema", schema_file, 4 * MAX_SCHEMA + 1))  # a character has up to four bytes
+    return JsonSchema(file_text("--json-schema", schema_file, 4 * MAX_SCHEMA))  # a character has up to four bytes
 
 
 def file_text(option: str, file: str, most: int) -> str:
-    """Returns up to `most` bytes of the file that an option names, as text. Raises UsageError."""
+    """Returns the text of the file that an option names. Raises UsageError, also for more than `most` bytes."""
     try:
         with Path(file).open("rb") as opened:
-            return opened.read(most).decode()
+            content = opened.read(most + 1)
     except OSError as error:
         raise UsageError(f"{option} {file}: {error.strerror}") from None
+    if len(content) > most:
+        raise UsageError(f"{option} {file} is larger than {most / (1 << 20):g} MiB: give the part that counts")
+    try:
+        return content.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{option} {file} is not UTF-8: byte {error.start}") from None
 
 
-def prediction(file: str | None) -> str | None:
-    """Returns the expected answer. Raises UsageError for a file that has none."""
-    if file is None:
-        return None
-    text = file_text("--predict", file, MAX_PREDICTION + 1)
-    if len(text) > MAX_PREDICTION:
-        raise UsageError(f"--predict {file} is larger than {MAX_PREDICTION >> 20} MiB: give the part that counts")
+def unicode_text(what: str, text: str) -> str:
+    """Returns the text. Raises UsageError for one that the shell gave in bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} is not UTF-8: after {error.start} characters") from None
     return text
+
+
+def prediction(file: str | None) -> str | None:
+    """Returns the expected answer. Raises UsageError for a file that is no text."""
+    return None if file is None else file_text("--predict", file, MAX_PREDICTION)
 
 
 def seed_or_new(seed: int | None) -> int:

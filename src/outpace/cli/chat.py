@@ -9,7 +9,7 @@ import typer
 
 from outpace.cli import answer, arguments, console, options
 from outpace.cli.loading import EngineChoice, load_model
-from outpace.errors import OutpaceError
+from outpace.errors import OutpaceError, UsageError
 
 if TYPE_CHECKING:
     from outpace.conversation import Chat
@@ -85,6 +85,8 @@ def chat(
         "ignore_eos": ignore_eos,
         "min_tokens": min_tokens,
     }
+    if system is not None:
+        arguments.unicode_text("--system", system)
     run_on = EngineChoice(engine, draft_engine, translate, device, dtype, trust_remote_code, pack)
     loaded = load_model(model, draft=draft, threads=threads, context=context, engine=run_on, store=store)
     with loaded:
@@ -126,9 +128,19 @@ def _turn(conversation: Chat, message: str, settings: dict[str, Any], show_draft
 
 
 def _next(watched: bool) -> str | None:
-    """Returns the next line, empty after Ctrl-C on a terminal; None when there is none."""
+    """Returns the next line, empty after Ctrl-C on a terminal; None when there is none.
+
+    Raises UsageError for one that is not UTF-8; on a terminal it is told, and the line is empty.
+    """
     try:
-        return _read(watched)
+        line = _read(watched)
+        return None if line is None else arguments.unicode_text("the message", line)
+    except (UnicodeDecodeError, UsageError) as error:  # which of the two depends on the locale
+        fault = error if isinstance(error, UsageError) else UsageError(f"a message is not UTF-8: {error.reason}")
+        if not watched:
+            raise fault from None
+        console.fail(str(fault))
+        return ""
     except KeyboardInterrupt:
         if not watched:
             raise

@@ -113,7 +113,7 @@ def generate(
     tokens, the model scores them in one pass, and the text is exactly what the model says without them.
     """
     settings = {
-        "system": system,
+        "system": None if system is None else arguments.unicode_text("--system", system),
         "raw": raw,
         "draft_length": draft_length,
         "rule": rule,

@@ -13,7 +13,7 @@ def read_prompts(path: Path) -> list[str]:
     """Returns the prompts of a file. Raises UsageError naming the line that holds none."""
     prompts: list[str] = []
     try:
-        lines = path.read_text().split("\n")
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read as text: {error}") from None
     for number, line in enumerate(lines, 1):
