@@ -14,8 +14,18 @@ from outpace.registry import DRAFTERS, RULES, Registry
 
 def test_a_wrong_name_lists_the_known_ones():
     known = ", ".join(DRAFTERS.names())
-    with refused(UsageError, f"unknown drafter 'ngrams'; known: {known}"):
-        DRAFTERS.get("ngrams")
+    with refused(UsageError, f"unknown drafter 'oracle'; known: {known}"):
+        DRAFTERS.get("oracle")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("ngrams", "ngram or unigram"), ("NGRAM", "ngram or unigram"), ("eagl", "eagle"), ("qauntized", "quantized")],
+)
+def test_a_near_miss_is_answered_with_what_it_may_have_meant(name, meant):
+    known = ", ".join(DRAFTERS.names())
+    with refused(UsageError, f"unknown drafter {name!r}: did you mean {meant}? known: {known}"):
+        DRAFTERS.get(name)
 
 
 def test_every_name_is_found():

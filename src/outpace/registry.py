@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -51,7 +52,9 @@ class Registry:
                 raise UsageError(
                     f"{self.kind} {name!r} is a plugin, {place}, that cannot be loaded: {error}"
                 ) from None
-        raise UsageError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
+        close = get_close_matches(str(name).lower(), self.names(), n=2)
+        hint = f": did you mean {' or '.join(close)}?" if close else ";"
+        raise UsageError(f"unknown {self.kind} {name!r}{hint} known: {', '.join(self.names())}")
 
 
 DRAFTERS = Registry(
