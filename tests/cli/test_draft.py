@@ -36,5 +36,10 @@ def test_store_adds_answers(tiny_llama: Path, tmp_path: Path) -> None:
 
 def test_numbers_are_lists_and_ranges() -> None:
     assert numbers("0-2,5") == [0, 1, 2, 5]
+    for wrong in ("5-2", "0-99999999999", "-1", ""):
+        with pytest.raises(UsageError, match=f"such as 0-11,23, got '{wrong}'"):
+            numbers(wrong)
+    with pytest.raises(UsageError, match="--layers names a layer twice: leave one of them out, got '0-3,2'"):
+        numbers("0-3,2")
     with pytest.raises(UsageError, match="such as 0-11,23, got '1-x'"):
         numbers("1-x")

@@ -286,10 +286,12 @@ def test_a_trace_goes_into_a_page(run: Run, tmp_path: Path) -> None:
     assert html.count("<section") == html.count('id="round-')
 
 
-def test_a_page_that_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_refused_before_the_answer(run: Run, tmp_path: Path) -> None:
     result = run("generate", "ab", *FAST, f"--trace={tmp_path}/none/out.html")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"outpace: error: {tmp_path}/none/out.html: No such file or directory\n"
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"outpace: error: --trace {tmp_path}/none/out.html: there is no folder {tmp_path}/none\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--trace", "ab abc"], ["ab abc", "--trace"], ["--trace", "--", "ab abc"]])

@@ -77,6 +77,18 @@ def test_blank_lines_are_passed_over(tiny_llama, tmp_path):
     assert make_draft(tiny_llama, tiny_llama, tmp_path / "d.gguf", texts=[texts], tokens=40).tokens >= 40
 
 
+def test_a_file_without_a_text_is_refused(tiny_llama, tmp_path):
+    texts = tmp_path / "t.jsonl"
+    texts.write_text("\n\n")
+    with refused(UsageError, f"{texts}: holds no text"):
+        make_draft(tiny_llama, tiny_llama, tmp_path / "d.gguf", texts=[texts], tokens=40)
+    with outpace.load(tiny_llama, threads=1) as model:
+        with refused(UsageError, f"{texts}: holds no text"):
+            fill_store(model, [texts])
+        with refused(UsageError, "longest_prompt must be at least 1, got 0"):
+            fill_store(model, [texts], longest_prompt=0)
+
+
 def test_a_store_is_filled_with_answers_and_grows(tiny_llama, tmp_path):
     prompts = tmp_path / "p.jsonl"
     prompts.write_text("\n".join(json.dumps({"prompt": text}) for text in ("ab", "abc", "ab " * 300, " ")))

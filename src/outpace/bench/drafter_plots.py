@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from outpace.bench.drafter_curves import LengthPoint, SizeRow, TemperaturePoint
 from outpace.bench.drafters import ALL, Report
-from outpace.errors import MissingExtra
+from outpace.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def check(folder: Path) -> None:
+    """Raises MissingExtra without matplotlib, UsageError where a file has the folder's name: before any work."""
+    try:
+        import matplotlib.figure  # noqa: F401  (whether it is there)
+    except ImportError:
+        raise MissingExtra("plots", "plots") from None
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"pictures go into a folder, and {folder} is a file: name another")
 
 
 def plot(
@@ -25,10 +35,9 @@ def plot(
 
     Raises MissingExtra without matplotlib.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("plots", "plots") from None
+    check(folder)
+    from matplotlib.figure import Figure
+
     drafters = list(dict.fromkeys(row.drafter for row in report.rows))
     tasks = list(dict.fromkeys(row.task for row in report.rows))
     folder.mkdir(parents=True, exist_ok=True)

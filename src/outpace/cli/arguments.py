@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from itertools import zip_longest
 from pathlib import Path
@@ -32,10 +33,23 @@ class OptionalTraceFile(TyperCommand):
 
 
 def trace_file(trace: str | None) -> str | None:
-    """Returns where a trace goes. Raises UsageError for a file that is no page."""
+    """Returns where a trace goes. Raises UsageError for a file that is no page or cannot be written."""
     if trace is not None and trace != "-" and not trace.endswith(".html"):
         raise UsageError(f"--trace writes a page, whose name ends in .html, got {trace!r}")
+    if trace is not None and trace != "-":
+        output_file("--trace", trace)
     return trace
+
+
+def output_file(option: str, file: str | Path) -> None:
+    """Raises UsageError for a file that could not be written once the work is done."""
+    path = Path(file)
+    if path.is_dir():
+        raise UsageError(f"{option} {path} is a folder: name a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"{option} {path} cannot be written: no permission")
 
 
 def chosen_drafter(drafter: str, draft: str | None, draft_length: int | None, no_speculation: bool) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outpace.cli import console, options
-from outpace.cli.arguments import json_object
+from outpace.cli.arguments import json_object, output_file
 from outpace.cli.loading import EngineChoice, load_model
 from outpace.errors import UsageError
 
@@ -238,6 +238,7 @@ def _ready(html: str | None) -> None:
 
     if html is not None:
         audit_html.check_name(html)
+        output_file("--html", html)
 
 
 def _end(report: Report, as_json: bool, html: str | None) -> None:

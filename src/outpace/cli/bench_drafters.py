@@ -81,13 +81,15 @@ def drafters(
 
     Runs are interleaved; a prompt's speed-up is the median of its repeats', an interval is a bootstrap over prompts.
     """
-    from outpace.bench import drafter_curves
+    from outpace.bench import drafter_curves, drafter_plots
     from outpace.bench.drafters import measure, read_prompts
     from outpace.registry import usable_drafters
 
     if repeats < 1:
         raise UsageError(f"repeats must be at least 1, got {repeats}")
     asked = read_prompts(prompts, per_task)
+    if plots is not None:
+        drafter_plots.check(plots)
     if exit_layer is not None and drafter and "early_exit" not in drafter:
         given = ", ".join(drafter)
         raise UsageError(f"--exit-layer is for the drafter 'early_exit', got --drafter {given}: leave it out")
@@ -113,9 +115,7 @@ def drafters(
             lengths = drafter_curves.length_curve(loaded, asked, names, max_tokens=max_tokens)
     rows = [_size(model, name, asked, max_tokens, threads) for name in sizes or ()]
     if plots is not None:
-        from outpace.bench.drafter_plots import plot
-
-        for file in plot(report, plots, temperatures, lengths, rows):
+        for file in drafter_plots.plot(report, plots, temperatures, lengths, rows):
             console.note(f"wrote {file}")
     if as_json:
         found: dict[str, list[Any]] = {"temperatures": temperatures, "lengths": lengths, "sizes": rows}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outpace.cli import console, options
+from outpace.cli import arguments, console, options
 from outpace.cli.loading import load_model
 from outpace.errors import UsageError
 
@@ -113,8 +113,8 @@ def run(
         seed,
     )
     conditions.check()
-    if out is not None and not out.parent.is_dir():
-        raise UsageError(f"--out {out}: there is no folder {out.parent}")
+    if out is not None:
+        arguments.output_file("--out", out)
     keep: Callable[[Run], None] = (lambda measured: None) if out is None else (lambda measured: measured.save(out))
     with load_model(model, draft=draft, threads=threads, context=context) as loaded:
         path = models.resolve(model)

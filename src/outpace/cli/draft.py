@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from outpace.cli import console, options
+from outpace.cli import arguments, console, options
 from outpace.cli.loading import load_model
 from outpace.errors import UsageError
 
@@ -17,6 +17,8 @@ Target = Annotated[
         "--for", metavar="MODEL", show_default="required", help="The target; named as --model is elsewhere."
     ),
 ]
+
+MAX_LAYERS = 10_000
 
 
 def register(app: typer.Typer) -> None:
@@ -70,7 +72,10 @@ def make(
 
     from outpace.models.making import make_draft
 
+    if bits not in (0, 4, 8):
+        raise UsageError(f"--bits must be 4, 8, or 0 for as they are, got {bits}")
     kept = None if layers is None else numbers(layers)
+    arguments.output_file("--out", out)
     cut = make_draft(
         source,
         target,
@@ -127,7 +132,12 @@ def numbers(text: str) -> list[int]:
     try:
         for part in text.split(","):
             first, _, last = part.partition("-")
-            found += range(int(first), int(last or first) + 1)
+            begin, end = int(first), int(last or first)
+            if not 0 <= begin <= end < MAX_LAYERS:
+                raise ValueError
+            found += range(begin, end + 1)
     except ValueError:
         raise UsageError(f"--layers must be numbers and ranges such as 0-11,23, got {text!r:.60}") from None
+    if len(set(found)) < len(found):
+        raise UsageError(f"--layers names a layer twice: leave one of them out, got {text!r:.60}")
     return found

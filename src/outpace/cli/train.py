@@ -231,6 +231,7 @@ def _command(kind: str) -> Callable[..., None]:
 
         if bits not in (4, 8):
             raise UsageError(f"bits must be 4 or 8, got {bits}")
+        _no_folder(out)
         wanted = Training(kind, vocab, block, epochs, batch, rate, bits, minutes, seed, start)
         with _bar("steps") as show:
             card = train_head(model, threads, folders, out, wanted, _typed(), show)
@@ -270,6 +271,7 @@ def distill(
     """
     from outpace.train.running import Healing, heal_draft
 
+    _no_folder(out)
     healing = Healing(epochs, batch, rate, minutes, seed)
     with _bar("steps") as show:
         card = heal_draft(model, draft, threads, folders, out, healing, _typed(), show)
@@ -278,6 +280,12 @@ def distill(
         f"{out}: accepted on held-out text {after['greedy'][0]:.3f} +-{after['greedy_error'][0]:.3f}, "
         f"{before['greedy'][0]:.3f} before (n = {after['greedy_rows']})"
     )
+
+
+def _no_folder(out: Path) -> None:
+    """Raises UsageError where a file is to be written, after hours, and a folder has its name."""
+    if out.is_dir():
+        raise UsageError(f"--out {out} is a folder: name a file")
 
 
 def _tell(out: Path, card: dict[str, Any]) -> None:

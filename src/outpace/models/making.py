@@ -67,8 +67,10 @@ def fill_store(
 ) -> int:
     """Returns how many greedy answers to the prompts of files joined the store that the model was loaded with.
 
-    Prompts of more than `longest_prompt` tokens are left out.
+    Prompts of more than `longest_prompt` tokens are left out. Raises UsageError for a file without a prompt.
     """
+    if longest_prompt < 1:
+        raise UsageError(f"longest_prompt must be at least 1, got {longest_prompt}")
     asked = list(_lines(prompts))
     answered = 0
     for number, prompt in enumerate(asked, 1):
@@ -82,15 +84,19 @@ def fill_store(
 def _lines(files: Sequence[Path]) -> Iterator[str]:
     """Yields the texts of files: each line, or of JSON lines what stands under "prompt", "text" or "turns"."""
     for path in files:
+        empty = True
         try:
             with path.open(encoding="utf-8") as file:
                 for number, line in enumerate(file, 1):
                     if line.strip():
+                        empty = False
                         yield from _texts(line, f"{path}, line {number}") if path.suffix == ".jsonl" else [line]
         except UnicodeDecodeError:
             raise BadModelFile(f"{path}: is not UTF-8") from None
         except OSError as error:
             raise BadModelFile(f"{path}: cannot be read: {error.strerror or error}") from None
+        if empty:
+            raise UsageError(f"{path}: holds no text")
 
 
 def _texts(line: str, where: str) -> list[str]:
