@@ -142,6 +142,10 @@ def test_all_mistakes_are_named_in_one_message(fake):
         ({"stop": [""]}, "stop strings must be"),
         ({"raw": True, "system": "be brief"}, "raw"),
         ({"prompt": []}, "a prompt must be a text or at least one message"),
+        ({"prompt": None}, "a prompt must be a text or a list of messages, got NoneType"),
+        ({"prompt": {"role": "user", "content": "x"}}, "a prompt must be a text or a list of messages, got dict"),
+        ({"prompt": b"hi"}, "a prompt must be a text or a list of messages, got bytes"),
+        ({"prompt": ["hi"]}, "message 0 must have a role and a content, got 'hi'"),
     ],
 )
 def test_a_mistake_is_one_clear_sentence(fake, options, message):
@@ -180,6 +184,9 @@ def test_numbers_of_numpy_are_numbers(fake):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"threads": 1.5}, "threads must be a whole number, got 1.5"),
+        ({"context": "5"}, "context must be a whole number, got '5'"),
+        ({"exit_layer": True}, "exit_layer must be a whole number, got True"),
         ({"draft_engine": "torch"}, "draft_engine is for a draft model, got 'torch' and no draft: name one"),
         ({"exit_layer": 0}, "exit_layer must be in [1, 1] of 2 layers, got 0"),
         ({"device": ""}, "device is for engine 'torch', got engine 'native': leave one of them out"),

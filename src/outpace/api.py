@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
 from time import perf_counter as clock
 from typing import Any
@@ -62,6 +63,9 @@ def load(
     Raises ModelNotFound, ModelError (VocabularyMismatch when the draft's tokens are not the target's) or UsageError.
     """
     start = clock()
+    for name, number in (("threads", threads), ("context", context), ("exit_layer", exit_layer)):
+        if number is not None and (not isinstance(number, Integral) or isinstance(number, bool)):
+            raise UsageError(f"{name} must be a whole number, got {number!r:.40}")
     if translate is not None and draft is None:
         raise UsageError(f"translate is for a draft of another vocabulary, got {translate!r} and no draft: name one")
     if draft_engine != AUTO and draft is None:

@@ -290,6 +290,8 @@ class Model:
             if not isinstance(prompt, str) or system is not None:
                 raise UsageError("a raw prompt is one text without a system message: leave out raw, or system")
             return self.text.encode(prompt, special=True)
+        if not isinstance(prompt, str | Sequence) or isinstance(prompt, bytes):
+            raise UsageError(f"a prompt must be a text or a list of messages, got {type(prompt).__name__}")
         messages: list[Mapping[str, str]]
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         if not messages:

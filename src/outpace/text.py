@@ -111,6 +111,8 @@ class Text:
 
     def _mark(self, messages: Sequence[Mapping[str, str]]) -> str:
         for i, message in enumerate(messages):
+            if not isinstance(message, Mapping):
+                raise UsageError(f"message {i} must have a role and a content, got {message!r:.60}")
             for key in ("role", "content"):
                 if not isinstance(message.get(key), str):
                     raise UsageError(f"message {i} needs a text as its {key!r}, got {message.get(key)!r:.60}")
