@@ -26,6 +26,7 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 
 MAX_TOKENS = 26
 LONGEST_DRAFT = 16
+MOST_SAMPLES, MOST_ROUNDS = 10_000_000, 1000
 SUM_TOLERANCE = 1e-6
 """How far a law that was typed in may be from summing to 1; it is then divided by its sum."""
 
@@ -97,10 +98,10 @@ def explain(
     """
     if rule not in TOLD:
         raise UsageError(f"rule must be one of {', '.join(TOLD)}, got {rule!r}")
-    if samples < 1:
-        raise UsageError(f"samples must be at least 1, got {samples}")
-    if rounds < 0:
-        raise UsageError(f"rounds must be at least 0, got {rounds}")
+    if not 1 <= samples <= MOST_SAMPLES:
+        raise UsageError(f"samples must be in [1, {MOST_SAMPLES}], got {samples}")
+    if not 0 <= rounds <= MOST_ROUNDS:
+        raise UsageError(f"rounds must be in [0, {MOST_ROUNDS}], got {rounds}")
     if not 1 <= draft_length <= LONGEST_DRAFT:
         raise UsageError(f"draft_length must be in [1, {LONGEST_DRAFT}], got {draft_length}")
     target, draft = _law("p", p), _law("q", q)

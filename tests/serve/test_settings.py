@@ -43,6 +43,16 @@ def test_a_setting_out_of_range_is_refused_by_name(settings: Settings, message: 
         (["--cache-tokens", "-1"], "--cache-tokens must be at least 1, got -1"),
         (["--body-megabytes", "0"], "--body-megabytes must be at least 1, got 0"),
         (["--request-seconds", "nan"], "request seconds must be in (0, 1e+09], got nan"),
+        (["--devices", "2"], "--devices is for --engine vllm, got --engine auto: leave it out"),
+        (["--vllm-option", "x"], "--vllm-option is for --engine vllm, got --engine auto: leave it out"),
+        (
+            ["--engine", "vllm", "--slots", "4"],
+            "--slots is for our own engines, got --engine vllm: say it by --vllm-option",
+        ),
+        (
+            ["--engine", "vllm", "--threads", "4"],
+            "--threads is for our own engines, got --engine vllm: say it by --vllm-option",
+        ),
     ],
 )
 def test_the_command_refuses_it_in_one_line(options: list[str], message: str) -> None:

@@ -220,6 +220,21 @@ def test_what_contradicts_itself_is_one_line(options, message):
         words(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draft_length": -1}, "--draft-length must be at least 0, got -1"),
+        (
+            {"drafter": "ngram", "head": "h"},
+            "--head is for the drafter 'eagle', and another one drafts: leave it out",
+        ),
+    ],
+)
+def test_what_would_do_nothing_or_harm_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        words(**options)
+
+
 def test_a_missing_program_says_how_to_get_it():
     with pytest.raises(UsageError, match="install vLLM"):
         Wanted("m", program="/nowhere/vllm").words()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SERVER, VLLM = "Server", "vLLM"
 
+SLOTS, QUEUE, REQUEST_SECONDS = 16, 128, 600.0
+
 Host = Annotated[
     str, typer.Option("--host", rich_help_panel=SERVER, help="Address to listen on; 0.0.0.0 lets other machines in.")
 ]
@@ -172,10 +174,10 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     name: Name = None,
-    slots: Slots = 16,
-    queue: Queue = 128,
+    slots: Slots = SLOTS,
+    queue: Queue = QUEUE,
     cache_tokens: CacheTokens = None,
-    request_seconds: RequestSeconds = 600.0,
+    request_seconds: RequestSeconds = REQUEST_SECONDS,
     grace_seconds: GraceSeconds = 30.0,
     body_megabytes: BodyMegabytes = 8,
     api_key: ApiKey = None,
@@ -222,12 +224,20 @@ def serve(
     words = tuple(vllm_option or ())
     wanted = Wanted(model, draft, drafter, draft_length, plan, head, devices, nodes, vllm, words)
     if engine == "vllm":
+        own = {
+            "--context": context is not None,
+            "--threads": threads is not None,
+            "--slots": slots != SLOTS,
+            "--queue": queue != QUEUE,
+            "--cache-tokens": cache_tokens is not None,
+            "--request-seconds": request_seconds != REQUEST_SECONDS,
+        }
+        if given := [option for option, there in own.items() if there]:
+            raise UsageError(f"{given[0]} is for our own engines, got --engine vllm: say it by --vllm-option")
         serve_vllm(wanted, settings)
         return
-    if wanted != Wanted(model, draft):
-        raise UsageError(
-            f"options of the panel {VLLM!r} are for --engine vllm, got --engine {engine}: leave them out"
-        )
+    if theirs := wanted.differences(Wanted(model, draft)):
+        raise UsageError(f"{theirs[0]} is for --engine vllm, got --engine {engine}: leave it out")
     from outpace.serve.app import make_app
     from outpace.serve.service import Service
 

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from outpace.cli import arguments, console
@@ -41,6 +41,12 @@ class Wanted:
     program: str = "vllm"
     extra: tuple[str, ...] = ()
 
+    def differences(self, plain: Wanted) -> list[str]:
+        """Returns the options by which this differs from `plain`."""
+        options = {"program": "--vllm", "extra": "--vllm-option"}
+        names = [one.name for one in fields(self) if getattr(self, one.name) != getattr(plain, one.name)]
+        return [options.get(name, "--" + name.replace("_", "-")) for name in names]
+
     def words(self) -> list[str]:
         """Returns vLLM's command line, less where it listens. Raises UsageError for what contradicts itself."""
         if self.devices < 1 or self.nodes < 1:
@@ -52,6 +58,8 @@ class Wanted:
                 f"there is no program {self.program!r}: install vLLM (pip install vllm), or set --vllm PATH"
             )
         if self.head is not None:
+            if not any(f'"{PLACEHOLDER_HEAD}"' in word for word in words):
+                raise UsageError("--head is for the drafter 'eagle', and another one drafts: leave it out")
             words = [word.replace(f'"{PLACEHOLDER_HEAD}"', json.dumps(self.head)) for word in words]
         if any(f'"{PLACEHOLDER_HEAD}"' in word for word in words):
             raise UsageError("a drafting head is planned, and a plan knows no file of one: --head MODEL names it")
@@ -83,6 +91,8 @@ class Wanted:
             raise UsageError(f"vLLM drafts by {', '.join(kinds)} or --draft MODEL, got --drafter {self.drafter}")
         kind = "draft" if self.draft is not None else kinds[self.drafter]
         length = DEFAULT_LENGTH if self.draft_length is None else self.draft_length
+        if length < 0:
+            raise UsageError(f"--draft-length must be at least 0, got {length}")
         if length == 0:
             kind = "none"
         return Chosen(self.model, kind, self.draft, length, self.devices)
