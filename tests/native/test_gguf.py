@@ -250,7 +250,8 @@ ONE_KEY = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"k"
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "the magic number at byte 0 needs 4 bytes, the file has 0 left"),
+        (b"", "not a GGUF file: it has 0 bytes"),
+        (b"GG", "not a GGUF file: it has 2 bytes"),
         (b"GGML" + bytes(20), "not a GGUF file: it starts with b'GGML'"),
         (b"GGUF" + struct.pack("<I", 3), "the number of tensors at byte 8 needs 8 bytes, the file has 0 left"),
         (

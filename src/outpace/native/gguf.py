@@ -203,6 +203,8 @@ def parse_header(data: bytes, size: int) -> Header:
     Raises BadModelFile, Unsupported, or _MoreBytes when `data` is too short and the file is not.
     """
     cursor = _Cursor(data, size)
+    if size < 4:
+        raise BadModelFile(f"not a GGUF file: it has {size} bytes")
     cursor.skip(4, "the magic number")
     if data[:4] != b"GGUF":
         raise BadModelFile(f"not a GGUF file: it starts with {data[:4]!r}")
