@@ -26,7 +26,7 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 
 MAX_TOKENS = 26
 LONGEST_DRAFT = 16
-MOST_SAMPLES, MOST_ROUNDS = 10_000_000, 1000
+MOST_SAMPLES, MOST_ROUNDS = 10_000_000, 100_000
 SUM_TOLERANCE = 1e-6
 """How far a law that was typed in may be from summing to 1; it is then divided by its sum."""
 
