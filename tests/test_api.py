@@ -11,7 +11,7 @@ from refusals import refused
 import outpace
 from fakes import TableTarget
 from outpace.api import Model
-from outpace.errors import ContextOverflow, UsageError, VocabularyMismatch
+from outpace.errors import ContextOverflow, ModelNotFound, UsageError, VocabularyMismatch
 from outpace.native.gguf import open_gguf
 from outpace.result import accepted_by_position
 from outpace.text import Text
@@ -167,12 +167,22 @@ def test_a_mistake_is_one_clear_sentence(fake, options, message):
         ({"presence_penalty": None}, "presence_penalty must be a number, got None"),
         ({"logit_bias": {5: "2"}}, "logit_bias of token 5 must be a number, got '2'"),
         ({"prediction": 5}, "prediction must be a text, got int"),
+        ({"stop": 5}, "stop must be a list, got 5"),
+        ({"banned": 5}, "banned must be a list, got 5"),
+        ({"allowed": "ab"}, "allowed must be a list, got 'ab'"),
+        ({"stop_ids": None}, "stop_ids must be a list, got None"),
         ({"top_p": "x", "min_p": "y"}, "top_p must be a number, got 'x'; min_p must be a number, got 'y'"),
     ],
 )
 def test_an_option_of_another_type_is_refused_by_name(fake, options, message):
-    with refused(UsageError, message):
-        fake.generate(PROMPT, **options)
+    for ask in (fake.generate, fake.stream) if "n" not in options else (fake.generate,):
+        with refused(UsageError, message):
+            ask(PROMPT, **options)
+
+
+def test_what_is_no_name_of_a_model_is_refused():
+    with refused(ModelNotFound, "a model is a name or a path, got None"):
+        outpace.load(None)
 
 
 def test_numbers_of_numpy_are_numbers(fake):

@@ -91,6 +91,13 @@ def test_an_absent_file_is_said_to_be_absent(tmp_path):
         open_store(tmp_path / "none", NAME)
 
 
+def test_a_store_that_could_not_be_written_is_refused_before_it_learns(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for file in (tmp_path, tmp_path / "file" / "store"):
+        with pytest.raises(UsageError, match=f"a store cannot be written to {file}: name a file in a folder"):
+            Stores.of(VOCABULARY, 100, file)
+
+
 def test_stores_of_a_model_begin_empty_and_are_written_on_request(tmp_path):
     stores = Stores.of(VOCABULARY, 100, tmp_path / "deep" / "mine")
     assert [store.tokens for store in stores.all] == [0]

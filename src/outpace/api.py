@@ -83,7 +83,7 @@ def load(
     stores = Stores.of(text.vocabulary, scorer.vocab_size, None if store is None else Path(store))
     if draft is None:
         return Model(scorer, text, stores=stores, costs=profiles.profile(scorer), load_seconds=clock() - start)
-    head = published_head(models.resolve(os.fspath(draft)), scorer)
+    head = published_head(models.resolve(draft), scorer)
     if head is not None:
         return Model(scorer, text, head, stores=stores, costs=profiles.profile(scorer), load_seconds=clock() - start)
     # A draft of a shorter context drafts until the text outgrows it.
@@ -110,6 +110,6 @@ def _load(
     clip: bool = False,
 ) -> tuple[Target, Text]:
     load_with = ENGINES.get(engine)
-    path = models.resolve(os.fspath(name))
+    path = models.resolve(name)
     loaded: tuple[Target, Text] = load_with(path, threads, context, clip=clip, **settings)
     return loaded

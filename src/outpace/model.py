@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -115,14 +115,14 @@ class Model:
             presence_penalty=presence_penalty,
             frequency_penalty=frequency_penalty,
             logit_bias=logit_bias or {},
-            banned=tuple(banned),
-            allowed=None if allowed is None else tuple(allowed),
+            banned=_listed("banned", banned),
+            allowed=None if allowed is None else _listed("allowed", allowed),
             seed=seed,
             choice=choice,
             n=n,
             logprobs=logprobs,
-            stop=_stops(stop),
-            stop_ids=tuple(stop_ids),
+            stop=_listed("stop", stop),
+            stop_ids=_listed("stop_ids", stop_ids),
             ignore_eos=ignore_eos,
             min_tokens=min_tokens,
             grammar=grammar,
@@ -327,9 +327,16 @@ class Model:
 
 
 def _wanted(options: Mapping[str, Any]) -> Options:
-    wanted = Options(**options)
-    return replace(wanted, stop=_stops(wanted.stop))
+    lists = {name: options[name] for name in ("banned", "allowed", "stop", "stop_ids") if name in options}
+    if lists.get("allowed", ()) is None:  # all of them
+        del lists["allowed"]
+    return Options(**{**options, **{name: _listed(name, given) for name, given in lists.items()}})
 
 
-def _stops(stop: Sequence[str]) -> tuple[str, ...]:
-    return (stop,) if isinstance(stop, str) else tuple(stop)
+def _listed(name: str, given: Any) -> tuple[Any, ...]:
+    """Returns the values as a tuple; one stop string is a list of one. Raises UsageError for what is no list."""
+    if name == "stop" and isinstance(given, str):
+        return (given,)
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise UsageError(f"{name} must be a list, got {given!r:.40}")
+    return tuple(given)

@@ -201,10 +201,16 @@ class Stores:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, vocab_size: int, file: Path | None = None) -> Stores:
-        """Returns the stores of a model; a file that is not there yet is an empty store. Raises as `open_store`."""
+        """Returns the stores of a model; a file that is not there yet is an empty store.
+
+        Raises as `open_store`, and UsageError for a file that could not be written once it has learnt.
+        """
         name = fingerprint(vocabulary)
         if file is None:
             return cls(name)
+        folder = next(parent for parent in file.absolute().parents if parent.exists())
+        if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise UsageError(f"a store cannot be written to {file}: name a file in a folder that can be written to")
         own = open_store(file, name) if file.exists() else SuffixStore(name, vocab_size)
         return cls(name, own, file)
 

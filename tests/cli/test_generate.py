@@ -374,6 +374,7 @@ def test_an_expected_answer_is_drafted_from_and_changes_no_text(run: Run, tmp_pa
     [
         (None, (), "No such file"),
         (b"\xff\xfe", (), "is not UTF-8: byte 0"),
+        (b"", (), "is empty: leave it out"),
         (b"x", ("--no-speculation",), "copies from no prediction"),
         (b"x" * (5 << 20), (), "larger than 4 MiB"),
         (b"x" + "\N{LATIN SMALL LETTER E WITH ACUTE}".encode() * (3 << 20), (), "larger than 4 MiB"),

@@ -123,8 +123,11 @@ def unicode_text(what: str, text: str) -> str:
 
 
 def prediction(file: str | None) -> str | None:
-    """Returns the expected answer. Raises UsageError for a file that is no text."""
-    return None if file is None else file_text("--predict", file, MAX_PREDICTION)
+    """Returns the expected answer. Raises UsageError for a file that is empty or no text."""
+    text = None if file is None else file_text("--predict", file, MAX_PREDICTION)
+    if text == "":
+        raise UsageError(f"--predict {file} is empty: leave it out")
+    return text
 
 
 def seed_or_new(seed: int | None) -> int:

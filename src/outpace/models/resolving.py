@@ -22,6 +22,8 @@ def resolve(
     hub (owner/name or owner/name:quant). allow_pull: fetch what is not on this machine; progress is called with
     (bytes done, bytes in all). Raises ModelNotFound, with the remedy.
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise ModelNotFound(f"a model is a name or a path, got {name_or_path!r:.40}")
     name = os.fspath(name_or_path)
     if not name or "\0" in name:
         raise ModelNotFound(f"{quoted(name)} is no name of a model")
