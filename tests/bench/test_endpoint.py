@@ -47,6 +47,16 @@ def test_an_answer_of_one_token_is_no_measurement() -> None:
     assert "ended after its first token" in (found.stopped or "")
 
 
+@pytest.mark.parametrize(("held_up", "stops"), [(1, False), (2, True)])
+def test_one_request_that_is_held_up_does_not_end_a_run(monkeypatch, held_up: int, stops: bool) -> None:
+    turns = [(0.0, 9.0, 12.0)] * held_up + [(0.0, 1.0, 4.0)] * (3 - held_up)  # start, one token, all of them
+    times = iter([0.0, 1.0, *(at for turn in turns for at in turn)])
+    monkeypatch.setattr("outpace.bench.endpoint.clock", lambda: next(times))
+    found = tune_endpoint(Scripted(pace=0.0), PROMPTS[:1], max_tokens=16, repeats=3, loads=())  # type: ignore[arg-type]
+    assert [one.seconds for one in found.answers] == ([] if stops else [2.0])
+    assert ("take no longer than one" in (found.stopped or "")) == stops
+
+
 def test_load_stops_where_more_at_once_gives_no_more() -> None:
     found = EndpointTuning("url", "model", tokens_per_second_at={1: 10.0, 2: 18.0, 4: 17.0, 8: 30.0})
     assert found.cut_off == 2
@@ -55,8 +65,8 @@ def test_load_stops_where_more_at_once_gives_no_more() -> None:
 def test_a_server_without_counters_is_timed(tiny_llama: Path) -> None:
     with serving(tiny_llama) as url:
         server = connect(url, chat_first=True)
-        found = tune_endpoint(server, PROMPTS[:2], max_tokens=8, repeats=1, loads=(2,))
+        found = tune_endpoint(server, PROMPTS[:2], max_tokens=32, repeats=5, loads=(2,))
     assert found.stopped is None
     assert found.counters is None
     assert not server.chat
-    assert all(one.tokens == 7 and one.prompt_tokens > 0 for one in found.answers)
+    assert all(one.tokens == 31 and one.prompt_tokens > 0 for one in found.answers)

@@ -6,7 +6,6 @@ whole answer less that of an answer of one token. Acceptance comes from the coun
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -178,11 +177,13 @@ def _timed(server: Server, plain: Server | None, prompt: str, max_tokens: int, r
                 tokens = _tokens(answer) - 1
     if tokens < 1:
         raise OutpaceError("an answer ended after its first token: ask longer questions")
-    if min(spent[0] + spent[1]) <= 0:
+    # One request that was held up must not end the run, most of them must not have been.
+    turns = [turn for turn in zip(spent[1] if plain else spent[0], spent[0], strict=True) if min(turn) > 0]
+    if 2 * len(turns) <= repeats:
         raise OutpaceError(f"{tokens + 1} tokens take no longer than one: ask for more with --max-tokens")
     prompt_tokens = first.usage.prompt if first.usage else 0
-    plain_seconds, seconds = of_turns(spent[1], spent[0]) if plain else (None, statistics.median(spent[0]))
-    return Timed(prompt_tokens, tokens, seconds, cold, plain_seconds)
+    plain_seconds, seconds = of_turns(*zip(*turns, strict=True))
+    return Timed(prompt_tokens, tokens, seconds, cold, plain_seconds if plain else None)
 
 
 def _ask(server: Server, prompt: str, max_tokens: int) -> Answer:

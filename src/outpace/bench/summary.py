@@ -123,6 +123,7 @@ def _line(run: Run, name: str, task: str) -> Line | None:
 
 
 def _over_plain(run: Run, name: str, measured: Mapping[str, tuple[float, float]]) -> Interval | None:
+    """Returns how many times as fast as plain decoding the prompts of `measured` were; None where none has both."""
     rows = []
     for question, (tokens, _) in measured.items():
         turns = zip(run.readings.get(PLAIN, {}).get(question, []), run.readings[name][question], strict=False)
