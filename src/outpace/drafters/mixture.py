@@ -46,9 +46,12 @@ FIRST_GAP, LAST_GAP = 16, 256
 PREFILL_ROWS = 5.0
 """Tokens that a model reads of a prompt in the time of a pass of one row, measured on the real pair."""
 
-FIRST_COST, COST_OF_TOKEN = 4.0, 0.15
-"""A member may begin when reading the prompt costs it at most so many plain passes, and this for each new token: with
-a long prompt and a short answer a model that drafts has not paid when the text ends."""
+FIRST_COST, PATIENCE = 1.0, 1.0
+"""A member begins when reading the prompt costs it at most so many plain passes, and this for each token that suffixes
+gained less than it promises: a text that copies never needs it, and a short one ends before it has paid."""
+
+PACE = 1.5
+"""Tokens in the time of a plain pass where drafts are made, by which a member's promise is priced."""
 
 LATE = 9
 """Measurements of a member's speed whose median is believed."""
@@ -107,6 +110,12 @@ class Record:
         self.gap = FIRST_GAP if accepted else min(2 * self.gap, LAST_GAP)
 
 
+def promised(share: float, prices: Sequence[float]) -> float:
+    """Returns the tokens that a member gains in a round by what is known of none. share: of a plain pass, for a token."""
+    row = PACE * share
+    return sum(max(0.0, FIRST_RATE**d - price - row) for d, price in enumerate(prices[:LONGEST], 1))
+
+
 class MixtureSession:
     """One request: the suffixes' session, and each model member's with its record. chosen: whose draft is out."""
 
@@ -117,8 +126,9 @@ class MixtureSession:
         self._copies = bool(prompt.expected)
         self.paid = paid
         self.records = [Record() for _ in paid]
+        self._shares = shares
         self._first_costs = [share * len(prompt.ids) / PREFILL_ROWS for share in shares]  # in plain passes
-        self._emitted = 0
+        self._forgone = [0.0] * len(paid)  # tokens that members who wait would have gained over suffixes
         self.chosen: int | None = None
 
     def choose(self, budget: Budget) -> tuple[Draft, Budget]:
@@ -133,11 +143,14 @@ class MixtureSession:
             self.chosen = 0
             return EMPTY, Budget.chain(min(budget.depth, budget.nodes))
         prices = budget.node_prices()
-        best, length = (self.free.gain(prices) if draft.tokens else 0.0), 0
+        free = self.free.gain(prices) if draft.tokens else 0.0
+        best, length = free, 0
         for i, record in enumerate(self.records):
             record.idle += 1
-            if not record.drafts and self._first_costs[i] > FIRST_COST + COST_OF_TOKEN * self._emitted:
-                continue
+            if not record.drafts:
+                self._forgone[i] += max(0.0, promised(self._shares[i], prices) - free)
+                if self._first_costs[i] > FIRST_COST + PATIENCE * self._forgone[i]:
+                    continue
             gain, wanted = record.best(budget, prices)
             if wanted and (gain > best or (gain == 0.0 and record.idle > record.gap)):
                 best, length, self.chosen = gain, wanted, i
@@ -149,7 +162,6 @@ class MixtureSession:
         if self.chosen is not None and step.drafted and not step.finish:
             self.records[self.chosen].observe(step.drafted, step.accepted)
         self.chosen = None
-        self._emitted += len(step.tokens)
         for member in (self.free, *self.paid):
             member.observe(step, scores)
 
