@@ -89,10 +89,11 @@ class Record:
         """Returns the member's budget: going on must be likely enough to pay for a further token."""
         most = min(LONGEST, budget.depth, len(prices))
         if not self.seconds or length <= 2:
-            return Budget.chain(length)
+            return Budget(length, len(prices), 0.0, tuple(prices), budget.chains)
         cost = self._token_seconds() * budget.tokens_per_second + prices[min(length, most) - 1]
         [first] = self.acceptance.reached(1)
-        return Budget(most, most, min_path_probability=min(1.0, cost / max(first, 1e-3)))
+        least = min(1.0, cost / max(first, 1e-3))
+        return Budget(most, len(prices), least, tuple(prices), budget.chains)
 
     def _token_seconds(self) -> float:
         late = sorted(self.seconds)
@@ -160,7 +161,7 @@ class MixtureSession:
 
     def observe(self, step: Step, scores: Scores) -> None:
         if self.chosen is not None and step.drafted and not step.finish:
-            self.records[self.chosen].observe(step.drafted, step.accepted)
+            self.records[self.chosen].observe(*along_the_chain(step))
         self.chosen = None
         for member in (self.free, *self.paid):
             member.observe(step, scores)
@@ -168,6 +169,13 @@ class MixtureSession:
     def close(self) -> None:
         for member in (self.free, *self.paid):
             member.close()
+
+
+def along_the_chain(step: Step) -> tuple[int, int]:
+    """Returns how many nodes the chain had that a draft begins with, and how many of them were accepted."""
+    parents = step.draft.parents[: step.drafted]
+    drafted = next((node for node, parent in enumerate(parents) if parent != node - 1), len(parents))
+    return drafted, sum(node == place for place, node in enumerate(step.verdict.path[:drafted]))
 
 
 class MixtureDrafter:
@@ -210,7 +218,7 @@ class MixtureDrafter:
             seconds = (clock() - start) / len(members)
             for n in members:
                 if drafts[n].tokens:
-                    sessions[n].records[i].drafted(len(drafts[n].tokens), seconds)
+                    sessions[n].records[i].drafted(drafts[n].depth, seconds)
         return drafts
 
     def remembering(self, stores: Sequence[Store]) -> MixtureDrafter:
