@@ -8,8 +8,8 @@ from fakes import TableTarget, plain, start
 from outpace.control import MeasuredController
 from outpace.costs import CostProfile
 from outpace.decode import generate
-from outpace.drafters.mixture import FIRST_GAP, Record, make
-from outpace.types import EMPTY, Budget
+from outpace.drafters.mixture import FIRST_GAP, MixtureSession, Record, along_the_chain, make, promised
+from outpace.types import EMPTY, Budget, Draft, Prompt, Step, Timing, Verdict
 
 PRICES = (0.05,) * 15
 
@@ -63,3 +63,59 @@ def test_without_a_model_it_is_suffixes():
     [draft] = drafter.propose_many([(one.drafting, budget())])
     assert draft.tokens[0] == 3
     assert drafter.propose_many([(one.drafting, Budget.chain(0))]) == [EMPTY]
+
+
+def test_a_cheap_member_promises_more_and_a_dear_one_nothing():
+    cheap, dear = promised(0.05, PRICES), promised(0.2, PRICES)
+    assert 1.0 < dear + 1.0 < cheap + 1.0 < 1.0 / (1.0 - 0.7)
+    assert promised(0.5, PRICES) == 0.0
+    assert promised(0.2, (0.5,) * 15) == 0.0
+
+
+class Suffixes:
+    """Free drafts that gain as much as they are told to."""
+
+    def __init__(self, gained: float) -> None:
+        self.gained = gained
+
+    def propose(self, budget: Budget) -> Draft:
+        return Draft.chain((1,))
+
+    def gain(self, prices: object) -> float:
+        return self.gained
+
+
+def begins(gained: float, prompt: int, share: float = 0.2, rounds: int = 64) -> int | None:
+    """Returns the round in which a member's first draft is asked for."""
+    session = MixtureSession(Suffixes(gained), [None], [share], Prompt(tuple(range(prompt))))
+    return next((i for i in range(rounds) if session.choose(budget())[0] == EMPTY), None)
+
+
+def test_a_member_begins_the_later_the_longer_the_prompt():
+    assert begins(0.0, 40) == 0
+    late = begins(0.0, 200)
+    assert late is not None
+    assert 3 <= late < begins(0.0, 400)
+
+
+def test_where_suffixes_gain_as_much_no_model_reads_a_long_prompt():
+    assert begins(promised(0.2, PRICES), 200) is None
+    assert begins(promised(0.2, PRICES) / 2, 200) > begins(0.0, 200)
+
+
+@pytest.mark.parametrize(
+    ("parents", "path", "expected"),
+    [
+        ((-1, 0, 1), (0, 1), (3, 2)),
+        ((-1, 0, 1), (), (3, 0)),
+        ((-1, 0, 1, -1, 0), (3,), (3, 0)),  # the runner-up of the first guess
+        ((-1, 0, 1, -1, 0), (0, 4), (3, 1)),  # and of the second
+        ((-1, 0, 1, -1, 0), (0, 1, 2), (3, 3)),
+        ((-1, -1), (1,), (1, 0)),
+    ],
+)
+def test_a_record_counts_guesses_and_no_runners_up(parents, path, expected):
+    draft = Draft(tuple(range(len(parents))), parents, (None,) * len(parents))
+    verdict = Verdict(path, 0)
+    step = Step(draft, verdict, verdict.tokens(draft), None, Timing())
+    assert along_the_chain(step) == expected

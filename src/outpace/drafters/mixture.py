@@ -46,9 +46,9 @@ FIRST_GAP, LAST_GAP = 16, 256
 PREFILL_ROWS = 5.0
 """Tokens that a model reads of a prompt in the time of a pass of one row, measured on the real pair."""
 
-FIRST_COST, PATIENCE = 1.0, 1.0
-"""A member begins when reading the prompt costs it at most so many plain passes, and this for each token that suffixes
-gained less than it promises: a text that copies never needs it, and a short one ends before it has paid."""
+FIRST_COST, PATIENCE = 2.0, 1.5
+"""A member begins when reading the prompt costs it at most so many plain passes, and this for each token that the
+suffixes have gained less than it promises: a text that copies never needs it, and a short one ends before it pays."""
 
 PACE = 1.5
 """Tokens in the time of a plain pass where drafts are made, by which a member's promise is priced."""
@@ -112,7 +112,7 @@ class Record:
 
 
 def promised(share: float, prices: Sequence[float]) -> float:
-    """Returns the tokens that a member gains in a round by what is known of none. share: of a plain pass, for a token."""
+    """Returns the tokens that a member should gain in a round, before it has a record. share: of a plain pass."""
     row = PACE * share
     return sum(max(0.0, FIRST_RATE**d - price - row) for d, price in enumerate(prices[:LONGEST], 1))
 

@@ -15,6 +15,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from array_api_compat import array_namespace, device
 
+from outpace.confidence import largest_probability, without
 from outpace.errors import ContextOverflow, UsageError
 from outpace.estimates import Calibration
 from outpace.types import (
@@ -41,9 +42,6 @@ SLICE = 16
 RUNNER_UP = 0.45
 """Share of a guess's errors in which its runner-up is right: of 188 and 267 errors of a 0.5B beside its 1.5B 0.42 at
 temperature 0 and 0.37 at 1, where their noise is one; most where the guess has a chance of 0.4 to 0.8."""
-
-OUT = -1e30
-"""A logit that loses to any other, and still wins where a constraint allows nothing else."""
 
 
 @runtime_checkable
@@ -122,9 +120,7 @@ class ModelSession:
 
     def judge(self, row: Array) -> None:
         """Notes how likely the guess from this row [V] is right: as the row's largest probability says."""
-        xp = array_namespace(row)
-        confidence = 1 / float(xp.sum(xp.exp(row - xp.max(row))))
-        self.chances.append(self._calibration(confidence))
+        self.chances.append(self._calibration(largest_probability(row)))
 
     def consider_runner_up(self, row: Array, prices: Sequence[float]) -> None:
         """Puts what the last guess's row [V] would have drawn else beside it, where that is worth a node's price."""
@@ -132,18 +128,18 @@ class ModelSession:
         *before, last = self.chances
         if node >= len(prices) or math.prod(before) * (1.0 - last) * RUNNER_UP < prices[node]:
             return
-        xp = array_namespace(row)
-        rest = xp.asarray(row, copy=True)
-        rest[self.guesses[-1]] = OUT
-        token = self.laws.after(rest, self.committed, self.guesses[:-1]).draw()
-        if token != self.guesses[-1]:
-            self.runners_up.append((len(self.guesses) - 1, token))
+        *path, guess = self.guesses
+        with without(row, guess) as rest:
+            token = self.laws.after(rest, self.committed, path).draw()
+        if token != guess:
+            self.runners_up.append((len(path), token))
 
-    def draft(self) -> Draft:
-        """Returns the chain of guesses, and after it the runners-up."""
-        if not self.runners_up:
+    def draft(self, nodes: int) -> Draft:
+        """Returns the chain of guesses, and after it the runners-up that there is room for."""
+        beside = self.runners_up[: nodes - len(self.guesses)]
+        if not beside:
             return Draft.chain(self.guesses, self.guess_laws)
-        places, tokens = zip(*self.runners_up, strict=True)
+        places, tokens = zip(*beside, strict=True)
         return Draft(
             (*self.guesses, *tokens),
             (*range(-1, len(self.guesses) - 1), *(place - 1 for place in places)),
@@ -220,7 +216,7 @@ class ModelDrafter:
                 if len(session.guesses) < _room(budget) and session.worth_going_on(budget.min_path_probability)
             ]
         return [
-            session.draft() if _room(budget) else EMPTY
+            session.draft(budget.nodes) if _room(budget) else EMPTY
             for session, (_, budget) in zip(sessions, work, strict=True)
         ]
 
