@@ -170,6 +170,7 @@ FOUNDING = (
     (DRAFT, "model", "the 0.5B"),
     (DRAFT, "mixture", "the 0.5B and suffixes"),
     (TARGET, "model", "itself at 4 bits"),
+    (TARGET, "mixture", "itself at 4 bits and suffixes"),
 )
 """Drafts for the 1.5B in bf16: the file that it was exported from holds the same weights at 4 bits."""
 

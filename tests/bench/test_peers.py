@@ -34,3 +34,13 @@ def test_it_scores_and_prefills_over_and_over(embedded_model: Path) -> None:
         for _ in range(3):
             peer.score(8)
             peer.prefill(32)
+
+
+@pytest.mark.embedded
+def test_a_context_outlives_another_that_could_not_be_made(embedded_model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF")
+    with LlamaCpp(embedded_model, threads=1, context=16) as peer:
+        with pytest.raises(ModelError):
+            LlamaCpp(tmp_path / "broken.gguf", threads=1, context=8)
+        peer.score(1)

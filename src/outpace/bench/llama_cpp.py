@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +31,14 @@ def version() -> str:
     return metadata.version("llama-cpp-python")
 
 
+@cache
+def _be_quiet(llama: Any) -> Any:
+    """Returns the callback that llama.cpp logs to from now on. C holds only a pointer to it, so it is kept for good."""
+    quiet = llama.llama_log_callback(lambda level, text, data: None)
+    llama.llama_log_set(quiet, ctypes.c_void_p(0))
+    return quiet
+
+
 class LlamaContext:
     """A model with one cache of `positions`, shared by `sequences`."""
 
@@ -37,8 +46,7 @@ class LlamaContext:
         """Loads `model`. Raises MissingExtra without llama-cpp-python, ModelError when llama.cpp does not take it."""
         self.api: Any = api()
         llama = self.api
-        self._quiet = llama.llama_log_callback(lambda level, text, data: None)  # kept: C holds only a pointer
-        llama.llama_log_set(self._quiet, ctypes.c_void_p(0))
+        _be_quiet(llama)
         llama.llama_backend_init()
         self._model = llama.llama_model_load_from_file(str(model).encode(), llama.llama_model_default_params())
         if not self._model:
