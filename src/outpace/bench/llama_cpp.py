@@ -33,7 +33,7 @@ def version() -> str:
 
 @cache
 def _be_quiet(llama: Any) -> Any:
-    """Returns the callback that llama.cpp logs to from now on. C holds only a pointer to it, so it is kept for good."""
+    """Returns the callback that llama.cpp logs to from now on. C holds only a pointer to it: it is kept for good."""
     quiet = llama.llama_log_callback(lambda level, text, data: None)
     llama.llama_log_set(quiet, ctypes.c_void_p(0))
     return quiet
