@@ -204,11 +204,11 @@ class ModelDrafter:
         while drawing:
             scores = self.model.score_many([(session.opened, session.pending) for session, _ in drawing])
             for (session, budget), score in zip(drawing, scores, strict=True):
-                row = self._fitted(score.logits[-1])
-                if budget.min_path_probability or budget.prices:
+                row, branches = self._fitted(score.logits[-1]), _branches(session, budget)
+                if budget.min_path_probability or branches:
                     session.judge(row)
                 session.extend(row)
-                if _branches(session, budget):
+                if branches:
                     session.consider_runner_up(row, budget.prices)
             drawing = [
                 (session, budget)
