@@ -174,7 +174,7 @@ class ModelDrafter:
     vocab_size: tokens of the target's head. Ids beyond it are cut off before a token is drawn.
     """
 
-    drafts_trees = False
+    drafts_trees = False  # alone: a member of a mixture, whose budgets have prices, puts runners-up beside its chain
     self_limiting = False
     taps: tuple[int, ...] = ()
 
