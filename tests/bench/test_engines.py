@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,6 +33,17 @@ def test_a_peer_that_cannot_start_costs_the_others_nothing(tmp_path: Path, monke
     monkeypatch.setattr(engines, "find_spec", lambda name: object())
     monkeypatch.setattr(engines, "import_module", lambda name: (_ for _ in ()).throw(RuntimeError("no\nluck")))
     assert engines.open_peers(["vllm"], given(tmp_path)) == ([], {"vllm": "RuntimeError: no luck"})
+
+
+def test_of_a_peer_that_fails_later_the_settings_before_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def settings(field: engines.Field) -> Iterator[str]:
+        yield "plain"
+        raise RuntimeError("a draft of another kind")
+
+    monkeypatch.setattr(engines, "find_spec", lambda name: object())
+    monkeypatch.setattr(engines, "import_module", lambda name: SimpleNamespace(contenders=settings))
+    found, missing = engines.open_peers(["llama.cpp"], given(tmp_path))
+    assert (found, missing) == (["plain"], {"the rest of llama.cpp": "RuntimeError: a draft of another kind"})
 
 
 @pytest.mark.embedded

@@ -66,7 +66,10 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def open_peers(names: Sequence[str], given: Field) -> tuple[list[Contender], dict[str, str]]:
-    """Returns the contenders of the peers that are installed and take the model, and why the others do not."""
+    """Returns the contenders of the peers that are installed and take the model, and why the others do not.
+
+    Of a peer of which a setting cannot start, those before it are returned, and `the rest of` it is missing.
+    """
     check_names(names)
     found: list[Contender] = []
     missing: dict[str, str] = {}
@@ -75,11 +78,11 @@ def open_peers(names: Sequence[str], given: Field) -> tuple[list[Contender], dic
         if find_spec(package) is None:
             missing[name] = f"not installed: pip install {package.replace('_', '-')}"
             continue
+        before = len(found)
         try:
             settings: Callable[[Field], Iterator[Contender]] = import_module(module).contenders
-            found.extend(settings(given))
-        except OutpaceError as error:
-            missing[name] = str(error)
+            found.extend(settings(given))  # those before an error stay
         except Exception as error:  # a peer that cannot start must not cost the others their figures
-            missing[name] = f"{type(error).__name__}: {' '.join(str(error).split()):.200}"
+            why = str(error) if isinstance(error, OutpaceError) else f"{type(error).__name__}: {error}"
+            missing[f"the rest of {name}" if len(found) > before else name] = f"{' '.join(why.split()):.240}"
     return found, missing
