@@ -109,6 +109,28 @@ def test_legacy_logprobs_have_offsets(client):
     assert "".join(found.tokens) == answer.choices[0].text
 
 
+@pytest.mark.parametrize("stop", [None, ["\n"], [" ab"]])
+def test_legacy_logprobs_place_and_tell_apart_parts_of_characters(client, solo, stop):
+    prompt = "Repeat: 🦊🌊🎈 你好 🦊🌊🎈\n🦊🌊🎈 你好"
+    asked = {"model": MODEL, "prompt": prompt, "max_tokens": 24, "temperature": 0, "logprobs": 5, "stop": stop}
+    answer = client.completions.create(**asked)
+    expected = solo.generate(prompt, raw=True, max_tokens=24, logprobs=5, stop=stop or ())
+    found = answer.choices[0].logprobs
+    assert [list(top.values()) for top in found.top_logprobs] == [
+        [logprob for _, logprob in one.top] for one in expected.logprobs
+    ]
+    whole = solo.text.decode(expected.tokens)
+    assert found.text_offset == [
+        len(solo.text.detokeniser().feed(expected.tokens[:i])) for i in range(len(expected.tokens))
+    ]
+    for token, place in zip(found.tokens, found.text_offset, strict=True):
+        assert token.startswith("bytes:") or whole.startswith(token, place)
+    assert any(token.startswith("bytes:") for token in found.tokens)
+    chunks = [chunk.choices[0].logprobs for chunk in client.completions.create(**asked, stream=True)]
+    assert [place for one in chunks if one for place in one.text_offset] == found.text_offset
+    assert [token for one in chunks if one for token in one.tokens] == found.tokens
+
+
 def test_streamed_text_completions_join(client):
     chunks = list(
         client.completions.create(model=MODEL, prompt="The sea is", max_tokens=20, temperature=0, stream=True)

@@ -43,15 +43,19 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 def make_app(service: Service) -> FastAPI:
-    """Returns the application; its lifespan starts and drains the scheduler."""
+    """Returns the application; its lifespan starts and drains the scheduler, and so does `state.drain`."""
+
+    async def drain() -> None:
+        await run_in_threadpool(service.scheduler.stop, service.settings.grace_seconds)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.scheduler.start()
         yield
-        await run_in_threadpool(service.scheduler.stop, service.settings.grace_seconds)
+        await drain()
 
     app = FastAPI(title="outpace", lifespan=lifespan, docs_url=None, redoc_url=None, responses=REFUSALS)
+    app.state.drain = drain
     app.add_middleware(Guard, api_key=service.settings.api_key, body_bytes=service.settings.body_bytes)
     add_errors(app)
     _add_status(app, service)
@@ -188,7 +192,7 @@ def _parsed(body: dict[str, Any], kind: type[Body]) -> Body:
         elif first["type"] == "missing":
             message = f"{place} is missing"
         else:
-            message = f"{place}: {first['msg']}, got {first.get('input')!r:.80}"
+            message = f"{place or 'the body'}: {first['msg']}, got {first.get('input')!r:.80}"
         raise ApiError(400, message, param=place and place.split(".")[0], code="invalid_value") from None
 
 
@@ -206,7 +210,7 @@ async def _respond(asked: Sampling, reply: Reply, running: Running, request: Req
     except BaseException:
         running.close()
         raise
-    wants_usage = asked.stream_options is not None and asked.stream_options.include_usage
+    wants_usage = bool(asked.stream_options and asked.stream_options.include_usage)
     body = _stream(reply, running, first, events, wants_usage)
     return StreamingResponse(body, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
@@ -222,13 +226,12 @@ async def _stream(
     reply: Reply, running: Running, first: Event, events: AsyncIterator[Event], wants_usage: bool
 ) -> AsyncIterator[bytes]:
     """Yields the server-sent events of a response."""
-    sent: dict[int, int] = {}
     try:
-        made = _said(reply, first, sent)
+        made = _said(reply, first)
         if made is not None:
             yield _event(made)
         async for event in events:
-            made = _said(reply, event, sent)
+            made = _said(reply, event)
             if made is not None:
                 yield _event(made)
         if wants_usage:
@@ -240,15 +243,13 @@ async def _stream(
         running.close()
 
 
-def _said(reply: Reply, event: Event, sent: dict[int, int]) -> dict[str, Any] | None:
-    """Returns what a stream says of an event. sent: characters so far, by choice."""
+def _said(reply: Reply, event: Event) -> dict[str, Any] | None:
+    """Returns what a stream says of an event."""
     index = event.job.index
     if event.kind == PROMPT_READ:
         return reply.opening(index)
     if event.kind == CHUNK and event.chunk is not None:
-        offset = sent.get(index, 0)
-        sent[index] = offset + len(event.chunk.text)
-        return reply.piece(index, event.chunk, offset, event.plain_seconds)
+        return reply.piece(index, event.chunk, event.plain_seconds)
     return reply.closing(index, event.result.finish) if event.result is not None else None
 
 

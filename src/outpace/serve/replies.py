@@ -28,6 +28,7 @@ class Reply:
     n: int = 1
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time()))
+    _places: dict[int, Places] = field(default_factory=dict)
 
     def head(self, streamed: bool) -> dict[str, Any]:
         kind = ("chat.completion.chunk" if streamed else "chat.completion") if self.chat else "text_completion"
@@ -44,7 +45,7 @@ class Reply:
         """Returns the response that is sent in one piece."""
         choices = []
         for index, result in enumerate(results):
-            logprobs = None if result.logprobs is None else self._logprobs(result.logprobs, 0)
+            logprobs = None if result.logprobs is None else self._logprobs(result.logprobs, index)
             choice: dict[str, Any] = {"index": index, "finish_reason": result.finish, "logprobs": logprobs}
             if self.chat:
                 choice["message"] = {"role": "assistant", "content": result.text, "refusal": None}
@@ -64,14 +65,14 @@ class Reply:
             return None
         return self._chunk(index, {"role": "assistant", "content": ""}, None, None)
 
-    def piece(self, index: int, chunk: Chunk, offset: int, plain_seconds: float) -> dict[str, Any] | None:
-        """Returns one round's chunk, or None where it has nothing to say.
+    def piece(self, index: int, chunk: Chunk, plain_seconds: float) -> dict[str, Any] | None:
+        """Returns one round's chunk, or None where it has nothing to say; those of a choice are asked for in order.
 
-        offset: characters sent before. plain_seconds: what plain decoding takes for a token under this load.
+        plain_seconds: what plain decoding takes for a token under this load.
         """
         if not chunk.text and chunk.logprobs is None and not self.traced:
             return None
-        logprobs = None if chunk.logprobs is None else self._logprobs(chunk.logprobs, offset)
+        logprobs = None if chunk.logprobs is None else self._logprobs(chunk.logprobs, index)
         made = self._chunk(index, {"content": chunk.text}, logprobs, None)
         if self.traced:
             made["speculation"] = {**self._trace(chunk), "plain_seconds": plain_seconds}
@@ -110,8 +111,8 @@ class Reply:
             "seconds": {"draft": step.seconds.draft, "score": step.seconds.score, "verify": step.seconds.verify},
         }
 
-    def _logprobs(self, found: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
-        return self._chat_logprobs(found) if self.chat else self._text_logprobs(found, offset)
+    def _logprobs(self, found: Sequence[TokenLogprob], index: int) -> dict[str, Any]:
+        return self._chat_logprobs(found) if self.chat else self._text_logprobs(found, index)
 
     def _chat_logprobs(self, found: Sequence[TokenLogprob]) -> dict[str, Any]:
         def entry(token: int, logprob: float) -> dict[str, Any]:
@@ -127,20 +128,43 @@ class Reply:
             "refusal": None,
         }
 
-    def _text_logprobs(self, found: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
-        names = [self.text.describe(one.token) for one in found]
-        offsets = []
-        for one in found:
-            offsets.append(offset)
-            offset += len(self.text.piece(one.token).decode(errors="replace"))
+    def _text_logprobs(self, found: Sequence[TokenLogprob], index: int) -> dict[str, Any]:
+        places = self._places.setdefault(index, Places(self.text))
         return {
-            "tokens": names,
+            "tokens": [self._name(one.token) for one in found],
             "token_logprobs": [finite(one.logprob) for one in found],
-            "top_logprobs": [
-                {self.text.describe(token): finite(logprob) for token, logprob in one.top} for one in found
-            ],
-            "text_offset": offsets,
+            "top_logprobs": [self._named(one.top) for one in found],
+            "text_offset": [places.next(one.token) for one in found],
         }
+
+    def _named(self, top: Sequence[tuple[int, float]]) -> dict[str, float]:
+        """Returns the alternatives by name; of two tokens of one name the likelier, which comes first."""
+        names: dict[str, float] = {}
+        for token, logprob in top:
+            names.setdefault(self._name(token), finite(logprob))
+        return names
+
+    def _name(self, token: int) -> str:
+        """Returns a token as text; part of a character as OpenAI writes it, so that no two of them look the same."""
+        piece = self.text.piece(token)
+        try:
+            return piece.decode() or self.text.describe(token)
+        except UnicodeDecodeError:
+            return "bytes:" + piece.decode(errors="backslashreplace")
+
+
+class Places:
+    """Where the tokens of one text begin: at the characters that are complete before each."""
+
+    def __init__(self, text: Text) -> None:
+        self._detokeniser = text.detokeniser()
+        self._characters = 0
+
+    def next(self, token: int) -> int:
+        """Returns where the next token begins."""
+        place = self._characters
+        self._characters += len(self._detokeniser.feed_one(token))
+        return place
 
 
 def finite(logprob: float) -> float:
