@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass
 
 import httpx
-import uvicorn
 
 from outpace.api import Model
 from outpace.serve.app import make_app
+from outpace.serve.draining import DrainingServer
 from outpace.serve.service import Service
 from outpace.serve.settings import Settings
 
@@ -22,7 +22,7 @@ class Running:
 
     url: str
     service: Service
-    server: uvicorn.Server
+    server: DrainingServer
 
     def post(self, path: str = "/v1/chat/completions", **body: object) -> httpx.Response:
         return httpx.post(self.url + path, json=body, timeout=120)
@@ -33,8 +33,7 @@ class OnThread:
 
     def __init__(self, model: Model, settings: Settings) -> None:
         self.service = Service.of(model, settings)
-        config = uvicorn.Config(make_app(self.service), log_level="error", timeout_graceful_shutdown=5, ws="none")
-        self.server = uvicorn.Server(config)
+        self.server = DrainingServer(make_app(self.service), settings, log_level="error")
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
 

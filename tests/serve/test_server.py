@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -126,6 +127,22 @@ def test_the_command_serves_and_drains_on_sigterm(embedded_model):
             assert process.wait(60) in (0, -signal.SIGTERM)
         finally:
             process.kill()
+
+
+def test_what_outlasts_the_grace_hears_why(embedded):
+    settings = Settings(names=("smollm2-135m",), grace_seconds=0, limits=Limits(slots=1, queue=8))
+    with OnThread(embedded, settings) as running, ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(running.post, **BODY, stream=stream) for stream in (True, False, True)]
+        until = time.monotonic() + 20
+        while running.service.scheduler.open < 3 and time.monotonic() < until:
+            time.sleep(0.005)
+        running.server.should_exit = True
+        answers = [one.result(20) for one in asked]
+    for answer in answers:
+        begun = answer.status_code == 200
+        assert begun or (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        last = answer.text.split("data: ")[-1]
+        assert json.loads(last)["error"]["code"] == "shutting_down"
 
 
 def test_the_page_offers_what_can_draft_and_nothing_else(served):

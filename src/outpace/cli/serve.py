@@ -252,24 +252,15 @@ def listen(
     app: FastAPI, settings: Settings, name: str, stop: Callable[[Callable[[], None]], None] | None = None
 ) -> None:
     """Serves until a signal ends it. stop: is given what ends it, too. Raises UsageError where it cannot listen."""
-    import uvicorn
+    from outpace.serve.draining import DrainingServer
 
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=max(1, round(settings.grace_seconds)),
-        server_header=False,
-    )
-    server = uvicorn.Server(config)
+    server = DrainingServer(app, settings)
     if stop is not None:
         stop(lambda: setattr(server, "should_exit", True))
     said = logging.getLogger("uvicorn.error")
     said.disabled = True  # it would say why a line earlier, and the error below says it
     try:
-        socket = config.bind_socket()
+        socket = server.config.bind_socket()
     except SystemExit as end:
         reason = getattr(end.__context__, "strerror", None) or "it cannot be bound"
         raise UsageError(f"cannot listen on {settings.host}:{settings.port}: {reason}") from None

@@ -129,7 +129,11 @@ async def _body(answer: httpx.Response) -> AsyncIterator[bytes]:
 
 
 def make_proxy(supervisor: Supervisor, settings: Settings) -> FastAPI:
-    """Returns the application; its lifespan starts and ends the engine."""
+    """Returns the application; its lifespan starts and ends the engine, `state.drain` ends it after the grace."""
+
+    async def drain() -> None:
+        await asyncio.sleep(settings.grace_seconds)
+        await supervisor.stop(settings.grace_seconds)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -140,6 +144,7 @@ def make_proxy(supervisor: Supervisor, settings: Settings) -> FastAPI:
         await front.client.aclose()
 
     app = FastAPI(title="outpace", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.drain = drain
     app.add_middleware(Guard, api_key=settings.api_key, body_bytes=settings.body_bytes)
     add_errors(app)
 
