@@ -28,6 +28,22 @@ def test_the_answer_is_that_of_the_library(client, solo):
     assert answer.model == MODEL
 
 
+def test_an_answer_comes_back_as_the_client_holds_it(client, solo):
+    said = chat(client).choices[0].message
+    turns = [*QUESTION, {"role": "assistant", "content": said.content}, {"role": "user", "content": "Again."}]
+    expected = solo.generate(turns, max_tokens=24).text
+    for held in (said, said.model_dump()):
+        assert chat(client, [*QUESTION, held, turns[-1]]).choices[0].message.content == expected
+
+
+def test_a_name_reaches_the_template(client, embedded, monkeypatch):
+    seen = []
+    rendered = embedded.text.render_chat
+    monkeypatch.setattr(embedded.text, "render_chat", lambda messages: seen.extend(messages) or rendered(messages))
+    chat(client, [{**QUESTION[0], "name": "Ada"}])
+    assert [message.get("name") for message in seen] == ["Ada"]
+
+
 def test_the_usage_counts_emitted_tokens(client, solo):
     expected = solo.generate(QUESTION, max_tokens=24)
     usage = chat(client).usage

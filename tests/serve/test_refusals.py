@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import socket
 
@@ -11,6 +12,8 @@ import pytest
 pytest.importorskip("openai", reason="the OpenAI client is not installed")
 import openai
 from openai_asked import MODEL, QUESTION, chat, refused
+
+from outpace.serve.schema import REFUSED, ChatRequest, CompletionRequest
 
 pytestmark = pytest.mark.embedded
 
@@ -55,6 +58,9 @@ def test_an_unknown_model_is_404(client):
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages", "role"),
         ({"logit_bias": {"x": 1}}, "logit_bias", "token ids"),
         ({"logit_bias": {"1": 101}}, "logit_bias", "[-100, 100]"),
+        ({"logit_bias": {"01": 1}}, "logit_bias", "token ids to numbers, got '01'"),
+        ({"logit_bias": {"\N{ARABIC-INDIC DIGIT TWO}": 1}}, "logit_bias", "token ids"),
+        ({"logit_bias": {"1" * 5000: 1}}, "logit_bias", "token ids"),
         ({"top_logprobs": 2}, "top_logprobs", "logprobs: true"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "20"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "not supported"),
@@ -73,6 +79,34 @@ def test_a_wrong_parameter_is_400_and_named(client, options, param, words):
     assert words in body["message"]
     assert body["type"] == "invalid_request_error"
     assert body["param"] == param
+
+
+PARAMETERS = {
+    name
+    for kind in (openai.resources.chat.Completions, openai.resources.Completions)
+    for name in inspect.signature(kind.create).parameters
+    if name not in ("self", "timeout") and not name.startswith("extra_")
+}
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+def test_each_parameter_of_the_client_is_honoured_or_refused_with_a_reason(name):
+    fields = {*ChatRequest.model_fields, *CompletionRequest.model_fields}
+    assert (name in fields) != (name in REFUSED)
+
+
+@pytest.mark.parametrize("name", ["refusal", "tool_calls", "function_call", "audio", "annotations"])
+def test_a_member_of_a_message_that_says_something_else_is_refused_by_name(client, name):
+    said = [{"role": "assistant", "content": "x", name: [{"a": 1}]}, {"role": "user", "content": "x"}]
+    body = refused(client, messages=said)
+    assert body["message"].startswith(f"messages: {name} is not supported: ")
+    assert (body["param"], body["code"]) == ("messages", "unsupported_parameter")
+
+
+def test_a_name_of_a_parameter_that_is_not_unicode_is_400(served):
+    answer = httpx.post(served.url + "/v1/chat/completions", content=b'{"model": "x", "\\ud800": 1}')
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("the body: Input should be a valid string")
 
 
 def test_a_prompt_beyond_the_context_is_400_before_a_stream_begins(client):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 from outpace.grammar import Grammar, JsonSchema, Regex
 from outpace.serve.errors import ApiError
@@ -18,6 +18,9 @@ def _whole(value: Any) -> Any:
 
 Whole: TypeAlias = Annotated[StrictInt, BeforeValidator(_whole)]
 Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+MOST_DIGITS = 18
+"""Digits of a token id as text: what a machine's integers hold; Python takes long over thousands, or refuses them."""
+
 Stops: TypeAlias = str | Annotated[list[str], Field(max_length=16)] | None
 
 
@@ -45,13 +48,24 @@ class Message(Strict):
     content: Content
     name: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _answered(cls, given: Any) -> Any:
+        """An answer may come back as the server, or the client, wrote it: with members that say nothing."""
+        return without_refused(given, REFUSED_IN_MESSAGES, "messages") if isinstance(given, dict) else given
+
     def plain(self) -> dict[str, str]:
-        """Returns what a chat template reads."""
-        return {"role": "system" if self.role == "developer" else self.role, "content": joined(self.content)}
+        """Returns what a chat template reads; whether a name shows is up to the template."""
+        role = "system" if self.role == "developer" else self.role
+        named = {} if self.name is None else {"name": self.name}
+        return {"role": role, "content": joined(self.content), **named}
 
 
 class StreamOptions(Strict):
-    include_usage: StrictBool = False
+    include_usage: StrictBool | None = None
+    include_obfuscation: Annotated[
+        Literal[False] | None, Field(description="Chunks are as long as what they say.")
+    ] = None
 
 
 class Speculation(Strict):
@@ -117,7 +131,9 @@ class Sampling(Strict):
     presence_penalty: Number | None = None
     frequency_penalty: Number | None = None
     logit_bias: dict[str, Number] | None = None
-    user: str | None = None
+    user: Annotated[str | None, Field(description="Who asks: no answer depends on it.")] = None
+    safety_identifier: Annotated[str | None, Field(description="Who asks: no answer depends on it.")] = None
+    prompt_cache_key: Annotated[str | None, Field(description="Prefixes are found whoever left them.")] = None
     top_k: Whole | None = None
     min_p: Number | None = None
     repetition_penalty: Number | None = None
@@ -232,6 +248,9 @@ REFUSED = {
     "reasoning_effort": "the model has no reasoning levels",
     "verbosity": "the model has no verbosity levels",
     "service_tier": "this server has one tier",
+    "moderation": "this server moderates nothing",
+    "prompt_cache_options": "prefixes are kept while there is room",
+    "prompt_cache_retention": "prefixes are kept while there is room",
     "store": "this server stores nothing",
     "metadata": "this server stores nothing",
     "suffix": "this server does not fill in the middle",
@@ -240,20 +259,35 @@ REFUSED = {
 }
 """Fields of OpenAI's API that are known and not honoured, with the reason."""
 
+REFUSED_IN_MESSAGES = {
+    "tool_calls": "this server calls no tools",
+    "function_call": "this server calls no functions",
+    "audio": "this server answers in text only",
+    "annotations": "templates read texts only",
+    "refusal": "what an assistant said is its content",
+}
+"""The same, of a message."""
+
 HARMLESS = {"echo": False, "store": False, "service_tier": "auto", "best_of": 1, "tool_choice": "none"}
 """Values with which a field asks for what the server does anyway."""
 
 
-def without_refused(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the body less the fields that ask for nothing. Raises ApiError for one that asks for more."""
+def without_refused(
+    body: Mapping[str, Any], refused: Mapping[str, str] = REFUSED, within: str | None = None
+) -> dict[str, Any]:
+    """Returns the body less the fields that ask for nothing. Raises ApiError for one that asks for more.
+
+    within: the parameter that the body is part of, None for a whole request.
+    """
     kept = dict(body)
-    for name, reason in REFUSED.items():
+    for name, reason in refused.items():
         if name not in kept:
             continue
         value = kept.pop(name)
         if value is None or value == [] or (name in HARMLESS and value == HARMLESS[name]):
             continue
-        raise ApiError(400, f"{name} is not supported: {reason}", param=name, code="unsupported_parameter")
+        place = f"{within}: {name}" if within else name
+        raise ApiError(400, f"{place} is not supported: {reason}", param=within or name, code="unsupported_parameter")
     return kept
 
 
@@ -266,8 +300,8 @@ def _biases(given: dict[str, float] | None) -> dict[int, float] | None:
         return None
     found = {}
     for token, bias in given.items():
-        if not token.isdecimal():
-            raise ApiError(400, f"logit_bias maps token ids to numbers, got {token!r}", param="logit_bias")
+        if len(token) > MOST_DIGITS or not token.isdecimal() or token != str(int(token)):
+            raise ApiError(400, f"logit_bias maps token ids to numbers, got {token!r:.40}", param="logit_bias")
         if not -100 <= bias <= 100:
             raise ApiError(400, f"logit_bias must be in [-100, 100], got {bias:g}", param="logit_bias")
         found[int(token)] = bias
