@@ -5,14 +5,15 @@ seconds. Every body of a loop or macro pays before it runs. What reads or builds
 the syntax tree is rewritten so that literals, slices and comparisons go through `hold` and `weigh`.
 
 Lists may hold one list many times over, so that a few operators make a value whose text is of astronomic size. The
-budget therefore knows the full size of every container, measured once, from the parts it was made of.
+budget therefore knows the full size of every container, measured once, from the parts it was made of. What a filter
+makes item by item is paid for item by item, and is a list before a filter reads it that builds from all of them.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +21,7 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import MAX_RANGE, ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
@@ -28,6 +29,8 @@ MAX_STEPS = 1_000_000
 MAX_CHARACTERS = 16 << 20
 MAX_SECONDS = 5.0
 _MAX_NUMBER = 1 << 256
+_ITEM = 4
+"""Characters that an item of a container counts for: it takes some 8 to 60 bytes, and a character 1 to 4."""
 
 _FILTERS = {
     "abs", "attr", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby",
@@ -39,6 +42,7 @@ _FULL_READERS = _FILTERS - {
     "attr", "count", "d", "default", "first", "items", "last", "length", "list", "map", "reject", "rejectattr",
     "reverse", "select", "selectattr",
 }  # fmt: skip
+_GATHERING = {"groupby", "join", "max", "min", "sort", "unique"}
 _COMPARING_TESTS = {
     "==", "eq", "equalto", "!=", "ne", ">", "gt", "greaterthan", ">=", "ge", "<", "lt", "lessthan", "<=", "le", "in",
 }  # fmt: skip
@@ -68,9 +72,9 @@ class Budget:
         self._deadline = time.monotonic() + MAX_SECONDS
         self._sizes: dict[int, tuple[Any, int]] = {}  # by id; the container is kept, so that its id stays its own
 
-    def pay(self, characters: int = 0) -> None:
-        """Takes one step and so many characters. Raises SecurityError when nothing is left."""
-        self._steps -= 1
+    def pay(self, characters: int = 0, steps: int = 1) -> None:
+        """Takes so many steps and characters. Raises SecurityError when nothing is left."""
+        self._steps -= steps
         self._characters -= characters
         if self._steps < 0:
             raise SecurityError(f"it takes over {MAX_STEPS} steps")
@@ -83,13 +87,15 @@ class Budget:
         """Returns about the characters of a value's text. Raises SecurityError when it is beyond all bounds."""
         if isinstance(value, str):
             return len(value)
+        if isinstance(value, range):
+            return 1 + (_ITEM + 1) * len(value)
         if not isinstance(value, (list, tuple, dict)):
             return 1
         known = self._sizes.get(id(value))
         if known is not None:
             return known[1]
         parts = (part for pair in value.items() for part in pair) if isinstance(value, dict) else value
-        size = 1 + sum(1 + self.full_size(part) for part in parts)
+        size = 1 + sum(_ITEM + self.full_size(part) for part in parts)
         if size > MAX_CHARACTERS:
             raise SecurityError(f"it builds over {MAX_CHARACTERS} characters")
         self._sizes[id(value)] = (value, size)
@@ -133,7 +139,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         }  # fmt: skip
         filters: dict[str, Any] = self.filters
         self.filters = {name: self._paid(name, filters[name], name in _FULL_READERS) for name in _FILTERS}
-        self.filters["tojson"] = self._paid("tojson", _to_json, True)
+        self.filters["tojson"] = self._paid("tojson", self._to_json, True)
         tests: dict[str, Any] = self.tests
         self.tests = {
             name: self._paid(name, test, True) if name in _COMPARING_TESTS else test
@@ -174,15 +180,20 @@ class Sandbox(ImmutableSandboxedEnvironment):
             kwargs.pop("_block_vars", None)
             return callee(*args, **kwargs)
         owner = getattr(callee, "__self__", None)
+        if isinstance(owner, type):
+            raise SecurityError(f"the method {owner.__name__}.{callee.__name__} is not available")
         for kind, allowed in _METHODS.items():
             if isinstance(owner, kind):
                 name = callee.__name__
                 if name not in allowed:
                     raise SecurityError(f"the method {kind.__name__}.{name} is not available")
+                args = tuple(map(self._gathered, args))
                 whole = sum(map(self.budget.full_size, (owner, *args) if kind is not dict else args))
                 self.budget.pay(whole + _blow_up(name, owner, args))
-        self.budget.pay()
+        self.budget.pay(_ITEM * (len(args) + len(kwargs)))
         result = super().call(context, callee, *args, **kwargs)
+        if isinstance(result, range):
+            return result  # paid for where it was made, and again by whoever reads it
         # A view would hide the size of its dictionary.
         return self.hold(list(result) if isinstance(result, _VIEWS) else result)
 
@@ -193,8 +204,20 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _range(self, *args: int) -> range:
         numbers = range(*args)
+        if len(numbers) > MAX_RANGE:
+            raise SecurityError(f"a range has over {MAX_RANGE} numbers")
         self.budget.pay(len(numbers))
         return numbers
+
+    def _counted(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Yields the items, each paid for."""
+        for item in items:
+            self.budget.pay(_ITEM, steps=0)
+            yield item
+
+    def _gathered(self, value: Any) -> Any:
+        """Returns what an iterator still yields as a list, whose size is known; anything else as it is."""
+        return list(self._counted(value)) if isinstance(value, Iterator) else value
 
     def _paid(self, name: str, function: Callable[..., Any], in_full: bool) -> Callable[..., Any]:
         """Returns a filter or test that pays for what it reads, and for what it builds."""
@@ -202,14 +225,37 @@ class Sandbox(ImmutableSandboxedEnvironment):
         before = 0 if passes is None else 1
 
         def paid(*args: Any, **kwargs: Any) -> Any:
+            if name in _GATHERING:
+                args = (*args[:before], *map(self._gathered, args[before:]))
             values = (*args[before:], *kwargs.values())
             size = self.budget.full_size if in_full else _size
             self.budget.pay(sum(map(size, values)) + _blow_up(name, values[0] if values else "", values[1:]))
-            return self.hold(function(*args, **kwargs))
+            result = function(*args, **kwargs)
+            return self._counted(result) if isinstance(result, Iterator) else self.hold(result)
 
         if passes is not None:
             paid.jinja_pass_arg = passes  # type: ignore[attr-defined]
         return paid
+
+    def _to_json(
+        self,
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        """Returns JSON that is not escaped for HTML, unlike Jinja's own filter."""
+        if indent is not None and (not isinstance(indent, int) or indent > 16):
+            raise SecurityError(f"tojson indents by at most 16, got {indent!r:.20}")
+        encoder = json.JSONEncoder(
+            ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+        written = []
+        for piece in encoder.iterencode(value):
+            self.budget.pay(len(piece), steps=0)
+            written.append(piece)
+        return "".join(written)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return _Rewriter().visit(super()._parse(source, name, filename))  # type: ignore[no-any-return]
@@ -264,7 +310,9 @@ def _call(method: str, *args: nodes.Expr) -> nodes.Call:
 
 
 def _size(value: Any) -> int:
-    return len(value) if isinstance(value, (str, list, tuple, dict)) else 1
+    if isinstance(value, (list, tuple, dict, range)):
+        return _ITEM * len(value)
+    return len(value) if isinstance(value, str) else 1
 
 
 def _operator_size(operator: str, left: Any, right: Any) -> int:
@@ -305,16 +353,3 @@ def _now(format: str) -> str:
     if len(format) > 100:
         raise SecurityError("a date format has over 100 characters")
     return datetime.now().strftime(format)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Returns JSON that is not escaped for HTML, unlike Jinja's own filter."""
-    if indent is not None and (not isinstance(indent, int) or indent > 16):
-        raise SecurityError(f"tojson indents by at most 16, got {indent!r:.20}")
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
