@@ -236,13 +236,14 @@ def test_a_combination_that_leaves_no_token_is_one_error(native: outpace.Model) 
         native.generate(PROMPT, raw=True, grammar=Regex("ab"), ignore_eos=True)
 
 
+LONG_DIVISION = {"type": "integer", "multipleOf": 99_991, "minimum": 123_456, "maximum": 2**53 - 2}
 REFUSED = {
     "keyword": ({"properties": {"x": {"items": {"uniqueItems": True}}}}, r"at #/properties/x/items: .*uniqueItems"),
     "pattern": ({"properties": {"x": {"pattern": "(a"}}}, r"at #/properties/x: .*unclosed group"),
     "format": ({"anyOf": [{"type": "null"}, {"type": "string", "format": "odd"}]}, r"at #/anyOf/1: .*odd"),
     "reference": ({"$ref": "http://127.0.0.1/x"}, "at #: Resource"),
     "no text": ({"$ref": "#"}, "no text fits"),
-    "size": ({"properties": {"x": {"type": "integer", "multipleOf": 999_999_937}}}, "at #/properties/x: fuel"),
+    "size": ({"properties": {"x": LONG_DIVISION}}, "at #/properties/x: fuel"),
 }
 
 
@@ -257,6 +258,11 @@ def test_a_grammar_too_large_for_a_step_ends_in_one_error(native: outpace.Model)
     schema = {"properties": {f"p{i}": {"type": "string"} for i in range(600)}, "additionalProperties": False}
     with pytest.raises(UsageError, match="the grammar failed after"):
         native.generate(PROMPT, raw=True, grammar=JsonSchema(schema | {"type": "object"}))
+
+
+@pytest.mark.parametrize("number", [2**53 - 1, 1 - 2**53, -1.5e-7])
+def test_a_number_stands_in_the_text_as_it_is(native: outpace.Model, number: float) -> None:
+    assert json.loads(native.generate(PROMPT, raw=True, grammar=JsonSchema({"const": number})).text) == number
 
 
 @pytest.mark.parametrize("pattern", ["(a", "(?=a)b", r"(a)\1", r"[^\s\S]"])

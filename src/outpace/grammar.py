@@ -6,9 +6,11 @@ Only what a user writes, checked for size and shape; `constraint.py` makes masks
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -20,6 +22,13 @@ MAX_SCHEMA = 1 << 16
 MAX_DEPTH = 64
 MAX_VALUES = 10_000
 """Objects, arrays, numbers, strings and keys of a schema."""
+
+MAX_EXACT = (1 << 53) - 1
+"""Numbers of a schema in size: beyond it the parser's are rounded, or beyond its integers, of which some end the
+process."""
+
+MAX_MULTIPLE = 100_000
+"""What the values of multipleOf may have as least common multiple, factors 2 and 5 left out: one more state each."""
 
 MAX_REGEX = 4096
 """Characters of a regular expression."""
@@ -58,6 +67,7 @@ class JsonSchema:
 
     def __post_init__(self) -> None:
         found = self.parsed
+        multiple = 1
         for counted, (place, value, depth) in enumerate(places(found), 1):
             if depth > MAX_DEPTH:
                 raise UsageError(f"a JSON schema may nest {MAX_DEPTH} deep, got more at {place[:80]}")
@@ -68,6 +78,15 @@ class JsonSchema:
                     _check_unicode(text, "JSON schema")
             if place.endswith("/pattern") and isinstance(value, str):
                 check_repeats(value, f"pattern at {place}")
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                _check_size(place, value)
+                if place.endswith("/multipleOf"):
+                    multiple = math.lcm(multiple, _states(value))
+            if multiple > MAX_MULTIPLE:
+                raise UsageError(
+                    f"the multipleOf of a JSON schema, less factors of 2 and 5, may have {MAX_MULTIPLE} as least "
+                    f"common multiple, got {multiple} at {place[:80]}"
+                )
         if len(self.text) > MAX_SCHEMA:
             raise UsageError(f"a JSON schema may have {MAX_SCHEMA} characters, got {len(self.text)}")
 
@@ -90,7 +109,8 @@ class JsonSchema:
     def text(self) -> str:
         """The schema as JSON. Its own x-guidance is left out: how the text is written is not for a schema to say."""
         try:
-            return json.dumps({key: value for key, value in self.parsed.items() if key != "x-guidance"})
+            kept = {key: value for key, value in self.parsed.items() if key != "x-guidance"}
+            return json.dumps(kept, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise UsageError(f"the JSON schema cannot be written as JSON: {_one_line(error)}") from None
 
@@ -110,6 +130,31 @@ def places(schema: Any) -> Iterator[tuple[str, Any, int]]:
             rest += [(f"{place}/{key}", part, depth + 1) for key, part in reversed(list(value.items()))]
         elif isinstance(value, list | tuple):
             rest += [(f"{place}/{i}", part, depth + 1) for i, part in reversed(list(enumerate(value)))]
+
+
+_UPPER = ("/maximum", "/exclusiveMaximum")
+_SAID = ("/default", "/examples")
+"""Places whose values constrain nothing."""
+
+
+def _check_size(place: str, value: float) -> None:
+    """Raises UsageError for a number that the parser would round; the largest one of 64 bits is a usual maximum."""
+    outer = place.endswith(_UPPER) and value >= (1 << 63) - 1
+    if abs(value) > MAX_EXACT and not outer and not any(said in place for said in _SAID):
+        raise UsageError(
+            f"a number of a JSON schema may be at most 2**53 - 1 in size, got {_one_line(value)[:40]} at {place[:80]}"
+        )
+
+
+def _states(value: float) -> int:
+    """Returns the whole number whose remainders tell multiples of a value apart from digits, 1 for no such number."""
+    if not 0 < value <= MAX_EXACT:
+        return 1
+    digits = int("".join(map(str, Decimal(repr(value)).as_tuple().digits)))
+    for factor in (2, 5):
+        while digits % factor == 0:
+            digits //= factor
+    return digits
 
 
 _TOKENS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\{(\d+)(?:,(\d*))?\}|[()]", re.DOTALL)
