@@ -195,7 +195,7 @@ def test_transformers_own_ways_to_draft_are_mapped_and_said_once(model):
     [
         ({"num_beams": 3}, r"beam_search \(num_beams=3\)"),
         ({"num_beams": 3, "do_sample": True}, "beam_sample"),
-        ({"output_attentions": True, "return_dict_in_generate": True}, "output_attentions"),
+        ({"output_attentions": True, "return_dict_in_generate": True}, "honour output_attentions: leave"),
         ({"output_hidden_states": True, "return_dict_in_generate": True}, "output_hidden_states"),
         ({"use_cache": False}, "use_cache=False"),
         ({"guidance_scale": 1.5}, "guidance_scale"),

@@ -55,9 +55,8 @@ def check(config: Any, model_kwargs: dict[str, Any], processors: Sequence[Any], 
     if not _usual_positions(model_kwargs, ids):
         found.append("position_ids of one's own")
     if found:
-        raise UsageError(
-            f"outpace cannot honour {', '.join(found)}: leave it out, or call outpace.hf.restore(model) first"
-        )
+        named = ", ".join(dict.fromkeys(found))  # a model's keywords may say again what the config says
+        raise UsageError(f"outpace cannot honour {named}: leave it out, or call outpace.hf.restore(model) first")
 
 
 def _wanted(config: Any, name: str) -> bool:
