@@ -46,6 +46,7 @@ def test_settings_are_predicted_measured_and_saved(run: Callable[..., Any], prom
         (["--repeats", "0"], "repeats must be at least 1, got 0"),
         (["--temperature", "0"], "temperature must be in (0, 10], got 0"),
         (["--prompts", "/nowhere.jsonl"], "No such file"),
+        (["--per-task", "1"], "--per-task chooses from --prompts FILE: name one, or leave it out"),
     ],
 )
 def test_a_mistake_is_one_line(run: Callable[..., Any], options: list[str], said: str) -> None:

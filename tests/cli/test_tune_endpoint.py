@@ -21,6 +21,22 @@ def test_the_command_shows_it_and_exits_with_1_when_the_server_is_lost(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(("options", "asked"), [([], None), (["--model", "theirs"], "theirs")])
+def test_the_model_that_is_asked_for_is_the_one_named_or_left_to_the_server(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, options: list[str], asked: str | None
+) -> None:
+    names: list[str | None] = []
+
+    def connect(url: str, model: str | None = None, **how: Any) -> Scripted:
+        names.append(model)
+        return Scripted(ends=20)
+
+    monkeypatch.setattr("outpace.audit.server.connect", connect)
+    plain = ["--plain-fields", '{"speculation": {"off": true}}']
+    run("tune", "--endpoint", "http://scripted", "--max-tokens", "16", "--repeats", "1", *plain, *options)
+    assert names == [asked, asked]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

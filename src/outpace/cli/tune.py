@@ -105,7 +105,7 @@ def tune(
     from outpace.bench.tuning import tune as tuned
 
     wanted = _lengths(lengths)
-    name = check_options(ctx) if endpoint else None
+    served = check_options(ctx) if endpoint else None
     if plain_fields is not None and not endpoint:
         raise UsageError("--plain-fields is of requests to a server: name it with --endpoint URL")
     for name, value, least in (("max_tokens", max_tokens, 16), ("repeats", repeats, 1)):
@@ -113,11 +113,13 @@ def tune(
             raise UsageError(f"{name} must be at least {least}, got {value}")
     if not 0 < temperature <= 10:
         raise UsageError(f"temperature must be in (0, 10], got {temperature}")
+    if per_task is not None and not prompts:
+        raise UsageError("--per-task chooses from --prompts FILE: name one, or leave it out")
     asked = list(PROMPTS)
     if prompts:
         asked = [question.text for question in choose(read_questions(prompts), (), per_task)]
     if endpoint:
-        tune_endpoint(endpoint, name, asked, plain_fields, max_tokens, repeats, as_json)
+        tune_endpoint(endpoint, served, asked, plain_fields, max_tokens, repeats, as_json)
         return
     with load_model(model, draft=draft, threads=threads, context=context) as loaded:
         found = tuned(
