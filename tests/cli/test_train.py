@@ -80,3 +80,35 @@ def test_without_torch_the_error_names_the_command_that_installs_it(tmp_path, mo
     code, _, words = call("train", "eagle", "--data", tmp_path, "--out", tmp_path / "h.safetensors")
     assert code == 1
     assert "pip install 'outpace[train]'" in words
+
+
+@pytest.mark.parametrize("ending", [".json", ".checkpoint"])
+def test_a_head_that_its_own_record_would_overwrite_is_refused(tmp_path, ending):
+    out = tmp_path / f"head{ending}"
+    code, _, words = call("train", "eagle", "--data", tmp_path, "--out", out)
+    line = f"--out {out}: {ending} is the ending of what is put beside it: name another file"
+    assert (code, words) == (2, f"outpace: error: {line}\n")
+
+
+def test_a_file_where_a_folder_must_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, words = call("train", "eagle", "--data", tmp_path, "--out", tmp_path / "file" / "h.safetensors")
+    assert (code, words.count("\n")) == (2, 1)
+    assert words.endswith(f"{tmp_path}/file is a file: name a folder\n")
+
+
+def test_a_log_has_one_line_for_the_end(tmp_path, tiny_llama):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"Number {n}"}) + "\n" for n in range(8)))
+    code, _, words = call(
+        "train", "data", "-m", tiny_llama, "--prompts", prompts, "--out", tmp_path / "d", "--tokens", 5,
+        "--max-tokens", 40, "--threads", 1,
+    )  # fmt: skip
+    assert code == 0, words
+    assert len(words.splitlines()) <= 3, words  # the beginning, the end, the sum
+    code, _, words = call(
+        "train", "data", "-m", tiny_llama, "--prompts", prompts, "--out", tmp_path / "d", "--tokens", 100_000,
+        "--max-tokens", 40, "--threads", 1,
+    )  # fmt: skip
+    assert code == 0, words
+    assert "the prompts are used up before 100,000 tokens: more of them go into another folder\n" in words

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import outpace
-from outpace.errors import UsageError
+from outpace.errors import BadModelFile, UsageError
 from outpace.heads import tensorfile
 from outpace.train import corpus as corpora
 from outpace.train.corpus import Corpus, log_sum
@@ -135,6 +137,8 @@ def test_excluded_prompts_and_repeats_are_not_written(tiny_llama, tmp_path):
         ('{"prompt": 3}', "line 2"),
         ('{"turns": []}', "line 2"),
         ("x", "line 2"),
+        ("[" * 100_000, "line 2"),
+        ('{"prompt": "\\ud800 a"}', "line 2: holds half of a surrogate pair"),
     ],
 )
 def test_a_line_without_a_prompt_is_named(tmp_path, line, words):
@@ -145,6 +149,73 @@ def test_a_line_without_a_prompt_is_named(tmp_path, line, words):
     path.write_text("\n")
     with pytest.raises(UsageError, match="holds no prompt"):
         read_prompts(path)
+
+
+def test_a_file_that_is_no_text_is_named_and_a_byte_order_mark_is_none(tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}')
+    assert read_prompts(path) == ["a"]
+    path.write_bytes(b"ab\xff")
+    with refused(UsageError, f"{path} is not UTF-8: byte 2"):
+        read_prompts(path)
+    with refused(UsageError, f"{tmp_path / 'none'}: No such file or directory"):
+        read_prompts(tmp_path / "none")
+
+
+def test_where_no_prompt_is_left_nothing_is_begun(tiny_llama, tmp_path):
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "corpus"
+    prompts.write_text(json.dumps({"prompt": "word " * 300}))
+    with pytest.raises(UsageError, match=r"no prompt is left: the shortest has \d+ tokens, and max_prompt is 100"):
+        write(tiny_llama, prompts, out)
+    with pytest.raises(UsageError, match="no prompt is left: all are excluded"):
+        write(tiny_llama, prompts, out, exclude=(prompts,))
+    long = replace(ANSWERS, max_tokens=100_000)
+    with pytest.raises(UsageError, match=r"got 100100: max_prompt \(100\) \+ max_tokens \(100000\)"):
+        write(tiny_llama, prompts, out, long)
+    assert not out.exists()
+    out.write_text("")
+    prompts.write_text(json.dumps({"prompt": "a"}))
+    with refused(UsageError, f"{out} is a file: name a folder"):
+        write(tiny_llama, prompts, out)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {},
+        {"recipe": 5},
+        {"recipe": {}},
+        {"recipe": {"target": "t", "taps": 5}},
+        {"recipe": {"target": "t", "taps": []}},
+    ],
+)
+def test_a_description_that_says_too_little_is_refused(tmp_path, described):
+    (tmp_path / "corpus.json").write_text(json.dumps(described))
+    with pytest.raises(UsageError, match=r"corpus\.json: (has no recipe with a target|its recipe has no taps)"):
+        Corpus(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "words"),
+    [
+        ("tokens", None, "it has no tokens of 1 dimensions"),
+        ("hidden", np.zeros(3, np.float16), "it has no hidden of 3 dimensions"),
+        ("log_sums", np.zeros(3, np.float32), r"cannot have 3 log_sums$"),
+        ("offsets", np.zeros(0, np.int64), r"cannot have 0 offsets$"),
+        ("offsets", lambda old: old + 1, "do not fill its"),
+        ("offsets", lambda old: old[::-1].copy(), "do not fill its"),
+        ("prompts", lambda old: old + (1 << 20), "do not fill its"),
+        ("prompts", lambda old: old * 0, "do not fill its"),
+    ],
+)
+def test_a_shard_that_contradicts_itself_is_refused(written, tmp_path, name, changed, words):
+    whole = Corpus(written).shards()[0]
+    arrays = {key: np.array(value) for key, value in corpora.read_shard(whole).items()}
+    arrays[name] = changed(arrays[name]) if callable(changed) else changed
+    shard = tmp_path / "shard-00000.safetensors"
+    tensorfile.write(shard, {key: value for key, value in arrays.items() if value is not None}, {})
+    with pytest.raises(BadModelFile, match=words):
+        corpora.read_shard(shard)
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,41 @@ def test_what_cannot_be_trained_is_refused(tiny_llama, corpus, tmp_path):
         train_head(str(tiny_llama), None, [], out, TRAINING, COMMAND, **QUIET)
 
 
+def test_a_corpus_of_another_target_is_refused_before_anything_is_trained(tiny_llama, corpus, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(corpus, moved)
+    described = json.loads((moved / "corpus.json").read_text())
+    described["recipe"]["target"] = "0" * 64
+    (moved / "corpus.json").write_text(json.dumps(described))
+    with refused(UsageError, f"{moved} was written by another model than {tiny_llama.name}: name that with --model"):
+        train_head(str(tiny_llama), None, [moved], tmp_path / "h.safetensors", TRAINING, COMMAND, **QUIET)
+
+
+def test_a_checkpoint_that_is_damaged_is_named(tiny_llama, corpus, tmp_path):
+    out = tmp_path / "head.safetensors"
+    short = replace(TRAINING, minutes=1e-6)
+    train_head(str(tiny_llama), None, [corpus], out, short, COMMAND, **QUIET)
+    checkpoint = out.with_suffix(".checkpoint")
+    whole = checkpoint.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"no checkpoint at all", whole[:100] + b"x" * 100):
+        checkpoint.write_bytes(damaged)
+        with refused(UsageError, f"{checkpoint} is not a whole checkpoint: remove it to start again"):
+            train_head(str(tiny_llama), None, [corpus], out, short, COMMAND, **QUIET)
+
+
+def test_a_head_of_another_shape_is_no_start(tiny_llama, corpus, tmp_path):
+    first = tmp_path / "medusa.safetensors"
+    medusa = replace(TRAINING, kind="medusa", minutes=1e-6)
+    train_head(str(tiny_llama), None, [corpus], first, medusa, COMMAND, **QUIET)
+    for change, asked in (({"kind": "blockwise"}, "blockwise, 2"), ({"block": 3}, "medusa, 3")):
+        line = f"{first} is a head of another shape: kind medusa, block 2 there, {asked} asked for"
+        with refused(UsageError, line):
+            train_head(
+                str(tiny_llama), None, [corpus], tmp_path / "h.safetensors",
+                replace(medusa, start=first, **change), COMMAND, **QUIET,
+            )  # fmt: skip
+
+
 def test_corpora_of_one_target_are_read_as_one(corpus, tmp_path):
     twice = Corpora([corpus, corpus])
     once = Corpora([corpus])

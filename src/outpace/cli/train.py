@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from outpace.cli import console, options
+from outpace.cli import arguments, console, options
 from outpace.errors import UsageError
 
 DATA, TRAINING = "Data", "Training"
@@ -200,6 +200,10 @@ def data(
     wanted = Answers(tokens, max_tokens, max_prompt, tuple(temperature or (0.0, 1.0)), batch, seed)
     with _bar("tokens") as show:
         progress = write_data(model, threads, prompts, tuple(exclude or ()), out, wanted, _typed(), show)
+    if progress.tokens < progress.wanted:
+        console.note(
+            f"the prompts are used up before {progress.wanted:,} tokens: more of them go into another folder"
+        )
     console.note(f"{out}: {progress.tokens:,} generated tokens, {progress.tokens_per_second:,.0f} a second")
 
 
@@ -231,7 +235,7 @@ def _command(kind: str) -> Callable[..., None]:
 
         if bits not in (4, 8):
             raise UsageError(f"bits must be 4 or 8, got {bits}")
-        _no_folder(out)
+        _beside(out)
         wanted = Training(kind, vocab, block, epochs, batch, rate, bits, minutes, seed, start)
         with _bar("steps") as show:
             card = train_head(model, threads, folders, out, wanted, _typed(), show)
@@ -271,7 +275,7 @@ def distill(
     """
     from outpace.train.running import Healing, heal_draft
 
-    _no_folder(out)
+    _beside(out)
     healing = Healing(epochs, batch, rate, minutes, seed)
     with _bar("steps") as show:
         card = heal_draft(model, draft, threads, folders, out, healing, _typed(), show)
@@ -282,10 +286,14 @@ def distill(
     )
 
 
-def _no_folder(out: Path) -> None:
-    """Raises UsageError where a file is to be written, after hours, and a folder has its name."""
-    if out.is_dir():
-        raise UsageError(f"--out {out} is a folder: name a file")
+def _beside(out: Path) -> None:
+    """Raises UsageError for a file that could not be written after hours, or that its record would overwrite."""
+    if out.suffix in (".json", ".checkpoint"):
+        raise UsageError(f"--out {out}: {out.suffix} is the ending of what is put beside it: name another file")
+    if out.parent.is_file():
+        raise UsageError(f"--out {out}: {out.parent} is a file: name a folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output_file("--out", out)
 
 
 def _tell(out: Path, card: dict[str, Any]) -> None:
@@ -321,15 +329,15 @@ def _bar(unit: str) -> Iterator[Callable[[int, int, str], None]]:
 
 def _lines(unit: str) -> Callable[[int, int, str], None]:
     started = clock()
-    first, told = 0, -LINE_EVERY
+    first, told, ended = 0, -LINE_EVERY, False
 
     def show(done: int, of: int, words: str) -> None:
-        nonlocal first, told
+        nonlocal first, told, ended
         spent = clock() - started
         first = first or done
-        if spent - told < LINE_EVERY and done < of:
+        if spent - told < LINE_EVERY and (ended or done < of):
             return
-        told = spent
+        told, ended = spent, done >= of
         left = spent / max(1, done - first) * max(0, of - done) / 60
         console.note(f"{done:,} of {of:,} {unit}, {words}, {left:.0f} min left")
 

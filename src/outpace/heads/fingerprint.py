@@ -17,8 +17,11 @@ _PROBES = 256
 class Embedding(Protocol):
     """A target whose embeddings can be had."""
 
-    vocab_size: int
-    hidden_layers: int
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def hidden_layers(self) -> int: ...
 
     def embed(self, ids: Sequence[int]) -> Array:
         """Returns the embeddings [N, H] f32."""

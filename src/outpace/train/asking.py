@@ -90,7 +90,7 @@ def write_prompts(
     running: list[_Turn] = []
     dropped = 0
     try:
-        with out.open("a", encoding="utf-8") as file:
+        with out.open("a", encoding="utf-8", buffering=1) as file:  # whole lines, whatever ends the process
             while len(kept) < asking.count:
                 while len(running) < asking.batch:
                     running.append(_begin(target, opening, number, asking))
@@ -124,7 +124,7 @@ def _written(out: Path) -> tuple[set[str], int]:
             record = json.loads(line)
             prompts.add(str(record["prompt"]))
             last = max(last, int(record["number"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise UsageError(f"{out}, line {number}: was not written by `train prompts`") from None
     return prompts, last + 1
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outpace.errors import UsageError
-from outpace.heads import tensorfile
-from outpace.train.corpus import HELD_OUT_EVERY, Corpora
+from outpace.train.corpus import HELD_OUT_EVERY, Corpora, read_shard
 
 _WINDOW = 32  # batches whose texts are sorted by the length of their prompts
 
@@ -63,7 +62,7 @@ def read_texts(corpora: Corpora) -> tuple[list[Text], list[Text]]:
     training: list[Text] = []
     held_out: list[Text] = []
     for path in corpora.shards():
-        a = tensorfile.read(path).arrays
+        a = read_shard(path)
         for n, index in enumerate(a["indices"]):
             at = slice(int(a["offsets"][n]), int(a["offsets"][n + 1]))
             prompt = int(a["prompts"][n])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter as clock
@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.errors import UsageError
+from outpace.errors import BadModelFile, UsageError
 from outpace.heads import tensorfile
+from outpace.heads.fingerprint import Embedding, fingerprint
 from outpace.sampling import Sampler, SamplingParams
 from outpace.train.record import read_json, write_json
 from outpace.types import EMPTY, Array, Prompt, Target, TargetSession, Verdict
@@ -59,6 +60,45 @@ class Recipe:
 
 def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
+
+
+def _checked_recipe(recipe: Any, path: Path) -> dict[str, Any]:
+    """Returns the recipe of a corpus.json. Raises UsageError where what a reader needs of it is not there."""
+    if not isinstance(recipe, dict) or not isinstance(recipe.get("target"), str):
+        raise UsageError(f"{path}: has no recipe with a target: `outpace train data` makes one in a new folder")
+    taps = recipe.get("taps")
+    if not isinstance(taps, list) or not taps or not all(type(tap) is int and tap >= 0 for tap in taps):
+        raise UsageError(f"{path}: its recipe has no taps: `outpace train data` makes one in a new folder")
+    return recipe
+
+
+_SHARD = {  # name -> (type, dimensions)
+    "tokens": (np.int32, 1),
+    "offsets": (np.int64, 1),
+    "prompts": (np.int32, 1),
+    "indices": (np.int64, 1),
+    "temperatures": (np.float32, 1),
+    "log_sums": (np.float32, 1),
+    "hidden": (np.float16, 3),
+}
+
+
+def read_shard(path: Path) -> Mapping[str, NDArray[Any]]:
+    """Returns the arrays of a shard, mapped. Raises BadModelFile where they contradict each other."""
+    a = tensorfile.read(path).arrays
+    for name, (dtype, dimensions) in _SHARD.items():
+        if name not in a or a[name].dtype != dtype or a[name].ndim != dimensions:
+            raise BadModelFile(f"{path}: no shard of a corpus: it has no {name} of {dimensions} dimensions")
+    texts, tokens = len(a["prompts"]), len(a["tokens"])
+    lengths = {name: len(a[name]) for name in _SHARD}
+    wanted = dict.fromkeys(("prompts", "indices", "temperatures"), texts)
+    wanted |= dict.fromkeys(("tokens", "log_sums", "hidden"), tokens) | {"offsets": texts + 1}
+    if wrong := [f"{lengths[name]} {name}" for name in wanted if lengths[name] != wanted[name]]:
+        raise BadModelFile(f"{path}: {texts} texts of {tokens} tokens cannot have {', '.join(wrong)}")
+    parts = np.diff(a["offsets"])
+    if a["offsets"][0] != 0 or a["offsets"][-1] != tokens or (a["prompts"] < 1).any() or (parts < a["prompts"]).any():
+        raise BadModelFile(f"{path}: its texts do not fill its {tokens} tokens one after the other")
+    return a
 
 
 @dataclass(slots=True)
@@ -97,11 +137,13 @@ class Corpus:
         described = read_json(folder / "corpus.json")
         if described is None:
             raise UsageError(f"{folder}: no corpus here: `outpace train data` makes one")
-        self.recipe: dict[str, Any] = described["recipe"]
+        self.recipe: dict[str, Any] = _checked_recipe(described.get("recipe"), folder / "corpus.json")
 
     @staticmethod
     def open_or_create(folder: Path, recipe: Recipe, record: dict[str, Any]) -> Corpus:
         """Returns the corpus of a folder. Raises UsageError when it is there and was made of something else."""
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder} is a file: name a folder")
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "corpus.json").exists():
             write_json(folder / "corpus.json", {"recipe": recipe.plain(), "run": record})
@@ -123,7 +165,7 @@ class Corpus:
         """Returns a hash of the recipe and of every shard's tokens: what tells one state of a corpus from another."""
         digest = hashlib.sha256(json.dumps(self.recipe, sort_keys=True).encode())
         for path in self.shards():
-            digest.update(tensorfile.read(path).arrays["tokens"].tobytes())
+            digest.update(read_shard(path)["tokens"].tobytes())
         return digest.hexdigest()
 
     def written(self) -> tuple[set[int], int]:
@@ -131,7 +173,7 @@ class Corpus:
         done: set[int] = set()
         tokens = 0
         for path in self.shards():
-            arrays = tensorfile.read(path).arrays
+            arrays = read_shard(path)
             done |= {int(index) for index in arrays["indices"]}
             tokens += int(arrays["offsets"][-1] - arrays["prompts"].sum())
         return done, tokens
@@ -158,6 +200,11 @@ class Corpora:
                         f"{corpus.folder} cannot be joined to {folders[0]}: {name} {corpus.recipe[name]} there, "
                         f"{first[name]} here"
                     )
+
+    def check_target(self, target: Embedding, name: str) -> None:
+        """Raises UsageError where another model wrote the corpora."""
+        if fingerprint(target) != self.target:
+            raise UsageError(f"{self.name} was written by another model than {name}: name that with --model")
 
     def shards(self) -> list[Path]:
         """Returns the finished shards of each in order."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outpace.errors import UsageError, VocabularyMismatch
+from outpace.errors import VocabularyMismatch
 from outpace.native.loading import open_weights
 from outpace.text import Text as Words
 from outpace.train.batches import Batch, Text, read_texts
@@ -73,13 +73,8 @@ def heal(
     _check_tokens(model, draft)
     torch.manual_seed(schedule.seed)
     network, source, corpora = Decoder(draft), read_source(model), Corpora(folders)
+    corpora.check_target(source, model.name)
     training, held_out = read_texts(corpora)
-    width = training[0].hidden.shape[-1]
-    if width != source.config.hidden_size:
-        raise UsageError(
-            f"{corpora.name} was written by a target of hidden size {width}, {model.name} has "
-            f"{source.config.hidden_size}"
-        )
     checkpoint = out.with_suffix(".checkpoint")
     data = corpora.content_hash()
     fit = Distilling(network, source, (training, held_out), schedule, checkpoint, data)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from pickle import UnpicklingError
 from time import perf_counter as clock
 from typing import Any
 
@@ -211,15 +212,20 @@ class Fit:
             "optimiser": self.optimiser.state_dict(),
             "history": self.history,
         }
-        with atomic(self.checkpoint) as path:
-            torch.save(state, path)
+        # A file, not a path: what goes wrong with that is an OSError, and no RuntimeError of torch's own.
+        with atomic(self.checkpoint) as path, path.open("wb") as file:
+            torch.save(state, file)
 
     def resume(self) -> None:
         """Goes on from the checkpoint, if there is one. Raises UsageError when it is of another run."""
         if not self.checkpoint.exists():
             return
-        state = torch.load(self.checkpoint, weights_only=True)
-        if state["identity"] != self._identity():
+        try:
+            state = torch.load(self.checkpoint, weights_only=True)
+            identity = state["identity"]
+        except (RuntimeError, UnpicklingError, EOFError, LookupError, TypeError, ValueError):
+            raise UsageError(f"{self.checkpoint} is not a whole checkpoint: remove it to start again") from None
+        if identity != self._identity():
             raise UsageError(
                 f"{self.checkpoint} belongs to a run with other settings or texts: remove it, or name another folder"
             )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import UsageError
 from outpace.heads.config import FEATURE_HEADS, HeadConfig
-from outpace.heads.file import matrix_shapes, read_head, save_head, vector_shapes
+from outpace.heads.file import matrix_shapes, read_head, save_head
 from outpace.native.dequantise import dequantise
 from outpace.native.weights import ModelConfig
 from outpace.train.batches import Text, read_texts
@@ -66,6 +66,7 @@ def make_head(
     torch.manual_seed(wanted.schedule.seed)
     source = read_source(model)
     corpora = Corpora(folders)
+    corpora.check_target(source, model.name)
     training, held_out = read_texts(corpora)
     config = head_config(wanted, source.config, corpora)
     checkpoint = out.with_suffix(".checkpoint")
@@ -119,8 +120,12 @@ def continued(config: HeadConfig, path: Path) -> DraftNetwork | FeatureHeads:
         for name in config.__slots__
         if name not in ("kind", "block", "draft_vocab") and getattr(head.config, name) != getattr(config, name)
     ]
-    if differs or set(vector_shapes(head.config)) != set(vector_shapes(config)):
-        raise UsageError(f"{path} is a head of another shape: {'; '.join(differs) or head.config.kind}")
+    if not differs and matrix_shapes(head.config) != matrix_shapes(config):
+        differs = [
+            f"kind {head.config.kind}, block {head.config.block} there, {config.kind}, {config.block} asked for"
+        ]
+    if differs:
+        raise UsageError(f"{path} is a head of another shape: {'; '.join(differs)}")
     network = FeatureHeads(config) if config.kind in FEATURE_HEADS else DraftNetwork(config)
     weights = {name: np.array(value) for name, value in head.vectors.items() if name != "mask"}
     for name, (format, blocks) in head.matrices.items():

@@ -13,9 +13,11 @@ def read_prompts(path: Path) -> list[str]:
     """Returns the prompts of a file. Raises UsageError naming the line that holds none."""
     prompts: list[str] = []
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read as text: {error}") from None
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # editors on Windows put a mark first
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8: byte {error.start}") from None
     for number, line in enumerate(lines, 1):
         if line.strip():
             prompts.append(_prompt(path, number, line))
@@ -28,10 +30,14 @@ def _prompt(path: Path, number: int, line: str) -> str:
     try:
         record = json.loads(line)
         found = record["prompt"] if "prompt" in record else record["turns"][0]
-    except (ValueError, KeyError, IndexError, TypeError):
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         found = None
     if not isinstance(found, str) or not found.strip():
         raise UsageError(f'{path}, line {number}: a prompt is {{"prompt": "..."}} or {{"turns": ["...", ...]}}')
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{path}, line {number}: holds half of a surrogate pair, which is no text") from None
     return found
 
 

@@ -69,7 +69,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return None
     try:
         record = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON ({error}); remove it to start again") from None
     if not isinstance(record, dict):
         raise UsageError(f"{path}: not a JSON object; remove it to start again")

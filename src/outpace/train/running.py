@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outpace import models
-from outpace.api import load
+from outpace.api import Model, load
 from outpace.errors import MissingExtra, UsageError
 from outpace.heads.fingerprint import Embedding, fingerprint
 from outpace.native.machine import checked_threads
@@ -18,6 +18,7 @@ from outpace.train.corpus import Corpora, Corpus, Progress, Recipe, write_corpus
 from outpace.train.prompts import read_prompts, without
 from outpace.train.record import file_sha256, run_record, seed_faults
 from outpace.train.tasks import write_tasks
+from outpace.types import Target
 
 if TYPE_CHECKING:
     from outpace.train.fitting import Report
@@ -67,22 +68,25 @@ def write_data(
     """Returns how far the corpus in `out` is. Raises UsageError when it was made of something else."""
     answers.check()
     texts = without(read_prompts(prompts), [text for path in exclude for text in read_prompts(path)])
-    with load(model, threads=threads, context=answers.max_prompt + answers.max_tokens) as loaded:
+    room = {"max_prompt": answers.max_prompt, "max_tokens": answers.max_tokens}
+    with _loaded(model, threads, room) as loaded:
         target = loaded.target
-        if not isinstance(target, Embedding):
-            raise UsageError(f"training text needs a target with embeddings to read, {target.engine} has none")
         recipe = Recipe(
             taps=tap_layers(target.hidden_layers),
             temperatures=answers.temperatures,
             max_tokens=answers.max_tokens,
             max_prompt=answers.max_prompt,
             seed=answers.seed,
-            target=fingerprint(target),
+            target=fingerprint(_embedding(target)),
             prompts=file_sha256(prompts),
         )
         inputs = {"prompts": recipe.prompts, **{f"excluded {path.name}": file_sha256(path) for path in exclude}}
-        corpus = Corpus.open_or_create(out, recipe, run_record(command, answers.seed, inputs))
         ids = [loaded.text.render_chat([{"role": "user", "content": text}]) if text else [] for text in texts]
+        shortest = min((len(one) for one in ids if one), default=0)
+        if not 0 < shortest <= answers.max_prompt:
+            long = f"the shortest has {shortest} tokens, and max_prompt is {answers.max_prompt}"
+            raise UsageError(f"{prompts}: no prompt is left: {long if shortest else 'all are excluded'}")
+        corpus = Corpus.open_or_create(out, recipe, run_record(command, answers.seed, inputs))
 
         def told(progress: Progress) -> None:
             show(progress.tokens, progress.wanted, f"{progress.tokens_per_second:,.0f} tokens/s")
@@ -93,7 +97,7 @@ def write_data(
 def ask_prompts(model: str, threads: int | None, out: Path, asking: Asking, show: Show) -> int:
     """Returns how many prompts of the model's own `out` has. Raises as `write_prompts`."""
     asking.check()
-    with load(model, threads=threads, context=OPENING + asking.max_tokens) as loaded:
+    with _loaded(model, threads, {"the chat template": OPENING, "max_tokens": asking.max_tokens}) as loaded:
         return write_prompts(loaded.target, loaded.text, out, asking, show)
 
 
@@ -102,12 +106,25 @@ def task_prompts(model: str, folders: Sequence[Path], out: Path, count: int, see
     where another model wrote the corpora."""
     corpora = Corpora(folders)
     with load(model, threads=1) as loaded:
-        target = loaded.target
-        if not isinstance(target, Embedding) or fingerprint(target) != corpora.target:
-            raise UsageError(
-                f"{corpora.name} was written by another model than {target.name}: name that with --model"
-            )
+        corpora.check_target(_embedding(loaded.target), loaded.target.name)
         return write_tasks(corpora, loaded.text, out, count, seed)
+
+
+def _loaded(model: str, threads: int | None, room: Mapping[str, int]) -> Model:
+    """Returns the model with a context of all parts of `room`. Raises UsageError naming them where it has none."""
+    try:
+        return load(model, threads=threads, context=sum(room.values()))
+    except UsageError as error:
+        parts = " + ".join(f"{name} ({tokens})" for name, tokens in room.items())
+        told = str(error)
+        raise UsageError(f"{told}: {parts}" if told.startswith("context must") else told) from None
+
+
+def _embedding(target: Target) -> Embedding:
+    """Returns the target. Raises UsageError for one whose embeddings cannot be read."""
+    if not isinstance(target, Embedding):
+        raise UsageError(f"training text needs a target with embeddings to read, {target.engine} has none")
+    return target
 
 
 def tap_layers(layers: int) -> tuple[int, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outpace.errors import Unsupported
@@ -37,6 +39,19 @@ class Source:
     output: Tensor
     output_norm: Tensor
     last_layer: dict[str, Tensor]
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def hidden_layers(self) -> int:
+        return self.config.layers
+
+    def embed(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Returns the embeddings [N, H] of tokens, as the target that runs does."""
+        rows: NDArray[np.float32] = self.embedding[list(ids)].numpy()
+        return rows
 
     def laws(self, hidden: Tensor, log_sums: Tensor, rows: Tensor) -> Tensor:
         """Returns log p [..., D] in f32 from hidden states of the last layer [..., H].

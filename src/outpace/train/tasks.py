@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from outpace.errors import UsageError
-from outpace.heads import tensorfile
 from outpace.text import Text
-from outpace.train.corpus import HELD_OUT_EVERY, Corpora
+from outpace.train.corpus import HELD_OUT_EVERY, Corpora, read_shard
 from outpace.train.record import seed_faults
 
 INSTRUCTIONS = (
@@ -52,7 +51,7 @@ def write_tasks(corpora: Corpora, text: Text, out: Path, count: int, seed: int) 
         raise UsageError(f"{out} is there already: remove it, or name another file")
     texts = []
     for path in corpora.shards():
-        arrays = tensorfile.read(path).arrays
+        arrays = read_shard(path)
         begins, ends = arrays["offsets"][:-1] + arrays["prompts"], arrays["offsets"][1:]
         for index, begin, end in zip(arrays["indices"], begins, ends, strict=True):
             if index % HELD_OUT_EVERY and end - 1 - begin >= LEAST_TOKENS:
