@@ -269,8 +269,17 @@ def test_a_head_that_is_named_and_not_there_is_said(monkeypatch, tmp_path, nativ
     if kind == "dangling":
         place.symlink_to(tmp_path / "nowhere")
     monkeypatch.setenv("OUTPACE_HEADS", str(place))
-    with refused(UsageError, f"no eagle head for llama ({place}: no such file): {REMEDY}"):
+    with refused(UsageError, f"OUTPACE_HEADS names {place}: no such file"):
         native.check(drafter="eagle")
+
+
+def test_a_file_that_is_named_and_no_head_is_said_whatever_else_there_is(monkeypatch, tmp_path, target):
+    other = tmp_path / "notes.txt"
+    other.write_text("no head, and longer than eight bytes")
+    write_head(tmp_path / "right.safetensors", target)
+    monkeypatch.setenv("OUTPACE_HEADS", os.pathsep.join(map(str, (other, tmp_path / "right.safetensors"))))
+    with pytest.raises(UsageError, match=f"OUTPACE_HEADS names {other}: claims a header of"):
+        find_head(target, ("eagle",))
 
 
 def test_published_heads_without_pytorch(monkeypatch, tmp_path, target):

@@ -124,9 +124,14 @@ def _packed(format: str, blocks: NDArray[np.uint8], cols: int) -> _native.Matrix
 
 
 # -- where heads are ------------------------------------------------------------------------------------------------
+def named_places() -> list[Path]:
+    """Returns the files and folders that OUTPACE_HEADS names."""
+    return [Path(place) for place in os.environ.get("OUTPACE_HEADS", "").split(os.pathsep) if place]
+
+
 def head_files() -> Iterator[Path]:
     """Yields every head there is: those of OUTPACE_HEADS (files or folders), then those of the package."""
-    for place in map(Path, filter(None, os.environ.get("OUTPACE_HEADS", "").split(os.pathsep))):
+    for place in named_places():
         if os.path.isdir(place):
             yield from sorted(place.glob("*.safetensors"))
         else:
@@ -173,12 +178,19 @@ def _changed(path: Path) -> int:
 def find_head(target: NativeTarget, kinds: tuple[str, ...]) -> HeadFile:
     """Returns the first head of one of the kinds that was made for the target.
 
-    Raises UsageError saying what every head that was looked at is for.
+    Raises UsageError saying what every head that was looked at is for; for a file named by OUTPACE_HEADS that is no
+    head, too, which is not passed over in silence.
     """
     refused: list[str] = []
     for path in head_files():
         try:
             head = read_head(path)
+        except OutpaceError as error:
+            if path in named_places():
+                raise UsageError(f"OUTPACE_HEADS names {error}") from None
+            refused.append(str(error))
+            continue
+        try:
             if head.config.kind not in kinds:
                 continue
             check_target(head, target)
