@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,6 +97,13 @@ def test_a_store_that_could_not_be_written_is_refused_before_it_learns(tmp_path)
     for file in (tmp_path, tmp_path / "file" / "store"):
         with pytest.raises(UsageError, match=f"a store cannot be written to {file}: name a file in a folder"):
             Stores.of(VOCABULARY, 100, file)
+
+
+def test_nor_on_a_file_system_that_takes_no_files():
+    if not Path("/proc/self").is_dir():
+        pytest.skip("no /proc here")
+    with pytest.raises(UsageError, match="a store cannot be written to /proc/x"):
+        Stores.of(VOCABULARY, 100, Path("/proc/x"))
 
 
 def test_stores_of_a_model_begin_empty_and_are_written_on_request(tmp_path):

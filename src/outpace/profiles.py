@@ -122,7 +122,7 @@ def _kept(file: Path) -> CostProfile | None:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         return CostProfile.of(data)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
@@ -131,5 +131,10 @@ def _write(file: Path, costs: CostProfile) -> None:
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=file.parent, prefix=f".{file.name}-", delete=False, encoding="utf-8") as out:
-            json.dump(costs.record(), out)
-        os.replace(out.name, file)
+            try:
+                json.dump(costs.record(), out)
+                out.close()
+                os.replace(out.name, file)
+            except BaseException:
+                os.unlink(out.name)
+                raise

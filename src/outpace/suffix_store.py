@@ -189,6 +189,14 @@ def _shared(shipped: Path, vocabulary: str) -> SuffixStore:
     return open_store(shipped, vocabulary, learns=False)
 
 
+def _takes_files(folder: Path) -> bool:
+    try:  # by making one: permissions are not all that a file system asks for
+        with NamedTemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Stores:
     """What a model's requests may draft from: a store that came with the package, read when first asked for, and
@@ -209,7 +217,7 @@ class Stores:
         if file is None:
             return cls(name)
         folder = next(parent for parent in file.absolute().parents if parent.exists())
-        if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        if file.is_dir() or not _takes_files(folder):
             raise UsageError(f"a store cannot be written to {file}: name a file in a folder that can be written to")
         own = open_store(file, name) if file.exists() else SuffixStore(name, vocab_size)
         return cls(name, own, file)

@@ -27,6 +27,18 @@ def test_so_is_one_without_permission(tmp_path: Path, monkeypatch: pytest.Monkey
         output_file("--out", tmp_path / "x")
 
 
+def test_and_one_on_a_file_system_that_takes_no_files() -> None:
+    if not Path("/proc/self").is_dir():
+        pytest.skip("no /proc here")
+    with pytest.raises(UsageError, match=r"^--out /proc/x cannot be written: "):
+        output_file("--out", "/proc/x")
+
+
+def test_looking_leaves_nothing_behind(tmp_path: Path) -> None:
+    output_file("--out", tmp_path / "new.json")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("command", "option"),
     [

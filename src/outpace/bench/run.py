@@ -103,8 +103,11 @@ class Run:
     def save(self, path: Path) -> None:
         """Writes the record whole or not at all."""
         work = path.with_name(f".{path.name}.part")
-        work.write_text(json.dumps(self.record(), ensure_ascii=False, allow_nan=False), encoding="utf-8")
-        os.replace(work, path)
+        try:
+            work.write_text(json.dumps(self.record(), ensure_ascii=False, allow_nan=False), encoding="utf-8")
+            os.replace(work, path)
+        finally:
+            work.unlink(missing_ok=True)
 
 
 def read_run(path: Path) -> Run:

@@ -7,6 +7,7 @@ import os
 import secrets
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand
@@ -50,6 +51,12 @@ def output_file(option: str, file: str | Path) -> None:
         raise UsageError(f"{option} {path}: there is no folder {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UsageError(f"{option} {path} cannot be written: no permission")
+    if not path.exists():
+        try:  # permissions are not all that a file system asks for
+            with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name[:64]}."):
+                pass
+        except OSError as error:
+            raise UsageError(f"{option} {path} cannot be written: {error.strerror}") from None
 
 
 def chosen_drafter(drafter: str, draft: str | None, draft_length: int | None, no_speculation: bool) -> str:
