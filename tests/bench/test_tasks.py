@@ -26,6 +26,11 @@ def test_a_prompt_is_its_first_turn_or_its_prompt(tmp_path: Path) -> None:
     )
 
 
+def test_a_line_ends_where_json_lines_do_and_a_byte_order_mark_is_none_of_the_text(tmp_path: Path) -> None:
+    path = file(tmp_path, '\ufeff{"prompt": "a\u2028b"}', '{"prompt": "c\x85d"}\r', "")
+    assert [question.text for question in read_questions([path])] == ["a\u2028b", "c\x85d"]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -34,6 +39,7 @@ def test_a_prompt_is_its_first_turn_or_its_prompt(tmp_path: Path) -> None:
         ("[1]", "must be an object"),
         ('{"turns": []}', "needs a text"),
         ('{"prompt": " "}', "needs a text"),
+        ('{"prompt": "\\ud800 a"}', "line 1 holds half of a surrogate pair, which is no text"),
         ('{"id": 1, "prompt": "a"}\n{"id": 1, "prompt": "b"}', "line 2: the id 'prompts/1' occurs twice"),
     ],
 )

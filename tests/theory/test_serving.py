@@ -85,6 +85,7 @@ def test_the_same_arguments_give_the_same_report():
         lambda: Traffic(rate=0),
         lambda: Traffic(rate=1, requests=0),
         lambda: Traffic(rate=1, output_tokens=0),
+        lambda: Traffic(rate=1, requests=1_000_000, output_tokens=128),  # hours
         lambda: Speculation(-1),
         lambda: Speculation(1, 1.5),
         lambda: machine(slots=0),

@@ -85,7 +85,9 @@ def _lines(path: Path) -> list[str]:
     if len(text) > LARGEST:
         raise UsageError(f"prompt file {path} must have at most {LARGEST:,} bytes, this one has more")
     try:
-        return text.decode().splitlines()
+        return text.decode("utf-8-sig").split(
+            "\n"
+        )  # a JSON string may hold what else str.splitlines takes for an end
     except UnicodeDecodeError as error:
         raise UsageError(f"prompt file {path} is not UTF-8: byte {error.start}") from None
 
@@ -105,4 +107,8 @@ def _asked(record: dict[str, Any], where: str) -> str:
     text = record.get("prompt", turns[0] if isinstance(turns, list) and turns else None)
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{where} needs a text as 'prompt' or as first of 'turns'")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{where} holds half of a surrogate pair, which is no text") from None
     return text

@@ -35,7 +35,7 @@ def shape_named(name: str) -> ModelShape:
         return preset(name)
     try:
         config = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"the config of {name} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise UsageError(f"the config of {name} must hold an object of fields, got {type(config).__name__}")

@@ -76,7 +76,7 @@ class Wanted:
             record = json.loads(content)
             [text] = [one["text"] for one in record["settings"] if one["engine"] == "vLLM"]
             words = shlex.split(text)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise UsageError(f"--plan {self.plan} was not written by outpace plan --json") from None
         if words[:2] != ["vllm", "serve"] or len(words) < 3:
             raise UsageError(f"--plan {self.plan} has no command of vLLM: {text!r:.80}")

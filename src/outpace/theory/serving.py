@@ -54,6 +54,10 @@ class Machine:
         return self.score(load * (1 + length)) + self.request_seconds * (load - 1)
 
 
+MOST_TOKENS = 100_000_000
+"""Of a simulation; more would take hours."""
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """What arrives. rate: requests a second, inf for all at once. Each has so many tokens; output is their mean.
@@ -73,6 +77,9 @@ class Traffic:
         checks.count("requests", self.requests, 1, "requests")
         checks.count("prompt_tokens", self.prompt_tokens, 1, "tokens")
         checks.count("output_tokens", self.output_tokens, 1, "tokens")
+        tokens = self.requests * (self.prompt_tokens + self.output_tokens)
+        if tokens > MOST_TOKENS:
+            raise UsageError(f"all requests together may have {MOST_TOKENS:,} tokens, got {tokens:,}: simulate fewer")
 
     def arrivals(self) -> list[tuple[float, int]]:
         """Returns (second, output tokens) of each request, in order."""
