@@ -80,6 +80,27 @@ def test_a_reader_that_leaves_is_quiet() -> None:
     assert (done.stdout, done.stderr) == (f"{application.BROKEN_PIPE}\n", "")
 
 
+@pytest.mark.parametrize(
+    ("closed", "command", "code", "said"),
+    [
+        (">&-", ["explain", "--rounds", "1", "--samples", "1"], 0, ""),
+        (">&-", ["explain", "--samples", "1", "--json"], 0, ""),
+        (">&-", ["--version"], 0, ""),
+        (">&-", ["explain", "--samples", "0"], 2, "outpace: error: samples must be in [1, 10000000], got 0\n"),
+        ("2>&-", ["explain", "--samples", "0"], 2, ""),
+        ("<&-", ["generate"], 2, "outpace: error: the prompt is empty\n"),
+    ],
+)
+def test_a_stream_that_was_closed_is_nothing_to_read_or_write(
+    closed: str, command: list[str], code: int, said: str
+) -> None:
+    words = " ".join(f"'{word}'" for word in [*RUN, *command])
+    done = subprocess.run(
+        ["bash", "-c", f"{words} {closed}"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 def test_every_mistake_is_an_error_of_ours() -> None:
     assert all(issubclass(kind, OutpaceError) for kind in application._MISTAKES)
 

@@ -70,6 +70,28 @@ def test_a_mistake_is_one_line(run: Callable[..., Any], prompts: Path, options: 
     assert done.stderr.count("\n") == 1
 
 
+def test_what_ctrl_c_left_is_kept_and_shown_and_the_exit_is_130(
+    run: Callable[..., Any], prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from outpace.model import Model
+
+    answer, asked = Model.stream, []
+
+    def interrupted(*given: Any, **options: Any) -> Any:
+        asked.append(1)
+        if len(asked) > 5:
+            raise KeyboardInterrupt
+        return answer(*given, **options)
+
+    monkeypatch.setattr(Model, "stream", interrupted)
+    out = tmp_path / "run.json"
+    done = run("bench", "run", "--prompts", str(prompts), "--max-tokens", "8", "--repeats", "3", "--out", str(out))
+    assert done.exit_code == 130
+    assert "the run ended early: interrupted; these are the figures so far" in done.stdout
+    assert json.loads(out.read_text())["ended"] == "interrupted"
+    assert done.stderr == ""
+
+
 def test_a_file_that_is_no_run_is_refused(run: Callable[..., Any], prompts: Path) -> None:
     done = run("bench", "report", str(prompts))
     assert done.exit_code == 2

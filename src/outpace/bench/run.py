@@ -49,6 +49,7 @@ class Entrant:
     failed: str | None = None
 
 
+INTERRUPTED = "interrupted"
 KILLED = "its process ended before it was done"
 
 
@@ -182,7 +183,7 @@ def measure(
         parts.compare_sampled(seed)
         run.ended = None
     except KeyboardInterrupt:
-        run.ended = "interrupted"
+        run.ended = INTERRUPTED
     keep(run)
 
 

@@ -43,6 +43,7 @@ class OneLineErrors(TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         standalone = options.pop("standalone_mode", True)
         parser: Any = super()
+        _open_missing_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(
                 stream, TextIOWrapper
@@ -80,6 +81,16 @@ class OneLineErrors(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             raise typer.Exit(_broken_pipe()) from None
+
+
+def _open_missing_streams() -> None:
+    """Opens nothing to read or write for a stream that was closed when the process began, as `>&-` does.
+
+    Python has None there, and the next file to be opened would take its descriptor.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (until the process ends)
 
 
 def _report_parse_error(error: Any) -> int:

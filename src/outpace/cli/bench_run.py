@@ -97,6 +97,7 @@ def run(
     code 1 where they are not. What was measured is kept when something fails or Ctrl-C ends the run.
     """
     from outpace import models
+    from outpace.bench.run import INTERRUPTED
     from outpace.bench.speed import Conditions, bench_run
     from outpace.bench.summary import summarise
     from outpace.bench.tasks import choose, read_questions
@@ -124,6 +125,8 @@ def run(
         console.print_json(measured.record() | {"summary": [line.record() for line in summarise(measured)]})
     else:
         show_run(measured)
+    if measured.ended == INTERRUPTED:
+        raise KeyboardInterrupt  # the process ends as every interrupted command does
     if measured.ended or not all(check.holds for check in measured.checks):
         raise typer.Exit(FAILED)
 
