@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,11 @@ def test_a_store_that_could_not_be_written_is_refused_before_it_learns(tmp_path)
     for file in (tmp_path, tmp_path / "file" / "store"):
         with pytest.raises(UsageError, match=f"a store cannot be written to {file}: name a file in a folder"):
             Stores.of(VOCABULARY, 100, file)
+
+
+def test_nor_in_place_of_a_device():
+    with pytest.raises(UsageError, match=f"a store cannot be written to {os.devnull}"):
+        Stores.of(VOCABULARY, 100, Path(os.devnull))
 
 
 def test_nor_on_a_file_system_that_takes_no_files():

@@ -79,6 +79,8 @@ def load(
     held = {name: value for name, value in (("pack", pack), ("exit_layer", exit_layer)) if value is not None}
     if held and engine != "native":
         raise UsageError(f"{next(iter(held))} is for engine 'native', got engine {engine!r}: leave one of them out")
+    if store is not None and not isinstance(os.fspath(store) if hasattr(store, "__fspath__") else store, str):
+        raise UsageError(f"a store is the name of a file, got {store!r:.40}")
     scorer, text = _load(target, engine, threads, context, held if engine == "native" else settings)
     stores = Stores.of(text.vocabulary, scorer.vocab_size, None if store is None else Path(store))
     if draft is None:

@@ -286,6 +286,8 @@ class Model:
                     f"{self.target.name} is an encoder-decoder: its prompt is one text, not a conversation"
                 )
             return self.text.source(prompt)
+        if not isinstance(raw, bool):
+            raise UsageError(f"raw must be True or False, got {raw!r:.40}")
         if raw:
             if not isinstance(prompt, str) or system is not None:
                 raise UsageError("a raw prompt is one text without a system message: leave out raw, or system")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Protocol, TypeVar, runtime_checkable
+
+import numpy as np
 
 from outpace.constraint import CompiledGrammar
 from outpace.control import LONGEST, FixedController, MeasuredController
@@ -28,6 +31,9 @@ WHOLE = ("max_tokens", "min_tokens", "n", "choice", "top_k", "seed", "draft_leng
 REAL = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 OPTIONAL = frozenset(("seed", "draft_length", "logprobs"))
 """Options that are numbers, and those of them that may be None."""
+
+FLAGS = ("ignore_eos",)
+NAMES = ("drafter", "rule")
 
 MAX_N = 128
 """Choices of one call."""
@@ -199,6 +205,20 @@ def _mistyped(options: Options) -> list[str]:
                 continue
             if not isinstance(value, kind) or isinstance(value, bool):
                 found.append(f"{name} must be {wanted}, got {value!r:.40}")
+            elif kind is Real and isinstance(value, int) and abs(value) > sys.float_info.max:
+                found.append(f"{name} must be {wanted} that a float can hold, got one of {value.bit_length()} bits")
+    found += [
+        f"{name} must be True or False, got {getattr(options, name)!r:.40}"
+        for name in FLAGS
+        if not isinstance(getattr(options, name), bool | np.bool_)
+    ]
+    found += [
+        f"{name} must be a name, got {getattr(options, name)!r:.40}"
+        for name in NAMES
+        if not isinstance(getattr(options, name), str)
+    ]
+    if not isinstance(options.logit_bias, Mapping):
+        return [*found, f"logit_bias must map tokens to numbers, got {options.logit_bias!r:.40}"]
     for token, bias in options.logit_bias.items():
         if not isinstance(bias, Real) or isinstance(bias, bool):
             found.append(f"logit_bias of token {token!r:.40} must be a number, got {bias!r:.40}")

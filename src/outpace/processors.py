@@ -132,7 +132,7 @@ class Adjustments:
 def check_ids(name: str, tokens: Collection[int], vocab_size: int) -> None:
     """Raises UsageError unless every token is an id in [0, vocab_size)."""
     for token in tokens:
-        if not isinstance(token, int | np.integer) or not 0 <= token < vocab_size:
+        if not isinstance(token, int | np.integer) or isinstance(token, bool) or not 0 <= token < vocab_size:
             raise UsageError(f"{name} must hold token ids in [0, {vocab_size}), got {token!r:.40}")
 
 

@@ -217,7 +217,7 @@ class Stores:
         if file is None:
             return cls(name)
         folder = next(parent for parent in file.absolute().parents if parent.exists())
-        if file.is_dir() or not _takes_files(folder):
+        if (file.exists() and not file.is_file()) or not _takes_files(folder):
             raise UsageError(f"a store cannot be written to {file}: name a file in a folder that can be written to")
         own = open_store(file, name) if file.exists() else SuffixStore(name, vocab_size)
         return cls(name, own, file)

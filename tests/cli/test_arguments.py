@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,11 @@ def test_and_one_on_a_file_system_that_takes_no_files() -> None:
         pytest.skip("no /proc here")
     with pytest.raises(UsageError, match=r"^--out /proc/x cannot be written: "):
         output_file("--out", "/proc/x")
+
+
+def test_a_device_is_no_file_that_another_may_take_the_place_of() -> None:
+    with refused(UsageError, f"--out {os.devnull} is no ordinary file: name one"):
+        output_file("--out", os.devnull)
 
 
 def test_looking_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ def output_file(option: str, file: str | Path) -> None:
     path = Path(file)
     if path.is_dir():
         raise UsageError(f"{option} {path} is a folder: name a file")
+    if path.exists() and not path.is_file():  # a device would be replaced by the file
+        raise UsageError(f"{option} {path} is no ordinary file: name one")
     if not path.parent.is_dir():
         raise UsageError(f"{option} {path}: there is no folder {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
