@@ -131,6 +131,13 @@ def test_unfinished_character_is_flushed_as_a_replacement(text: Text) -> None:
     assert detokeniser.flush() == "\ufffd"
 
 
+def test_the_mark_for_half_a_character_completes_no_stop_string(text: Text) -> None:
+    stream = text.stream(["a\ufffd", "ab"])
+    [a], [half, *_] = text.encode("a", special=False), text.encode("🙂", special=False)
+    assert [stream.feed(a), stream.feed(half)] == [("", False), ("", False)]
+    assert (stream.finish(), stream.stopped) == ("a\ufffd", False)
+
+
 def test_stream_stops_at_the_token_that_completes_a_stop_string(text: Text) -> None:
     ids, stream, shown = text.encode("the sea and the cat", special=False), text.stream(["and t"]), ""
     read: list[int] = []

@@ -237,15 +237,14 @@ class TextStream:
         search: off for the first tokens of a text, which no stop string may end.
         """
         new = self._detokeniser.feed_one(token)
-        return self._scan(new) if search and self.has_stops else (new, False)
-
-    def finish(self) -> str:
-        """Returns the text that was held back, now that no token follows."""
-        if self.stopped:
-            return ""
-        text, _ = self._scan(self._detokeniser.flush())
-        return text + self._scanner.flush()
-
-    def _scan(self, new: str) -> tuple[str, bool]:
+        if not (search and self.has_stops):
+            return new, False
         text, self.stopped = self._scanner.feed(new)
         return text, self.stopped
+
+    def finish(self) -> str:
+        """Returns the text that was held back, now that no token follows.
+
+        The mark for half a character completes no stop string: no token said it, and the text has ended already.
+        """
+        return "" if self.stopped else self._scanner.flush() + self._detokeniser.flush()
