@@ -249,6 +249,8 @@ LINES: list[Line] = [
     ("proposals", "suffix proposals are flat in the history, memory a token is bounded", proposals),
     ("embedded", "embedded model, greedy, default", lambda: default(EMBEDDED, None, 0.0, (1.8, 0.97, 1.8))),
     ("embedded-sampled", "embedded model, temperature 1", lambda: default(EMBEDDED, None, 1.0, (1.3, 0.96, 0))),
+    ("alone", "1.5B, greedy, no draft model", lambda: default(TARGET, None, 0.0, (1.6, 0.97, 2.0))),
+    ("alone-sampled", "1.5B, temperature 1, no draft model", lambda: default(TARGET, None, 1.0, (1.3, 0.96, 0))),
     ("pair", "1.5B, greedy, cut-down draft", lambda: default(TARGET, made_draft(), 0.0, (1.6, 0.97, 2.0))),
     ("pair-sampled", "1.5B, temperature 1", lambda: default(TARGET, made_draft(), 1.0, (1.3, 0.96, 0))),
     ("always-wrong", "a drafter that is always wrong", always_wrong),
