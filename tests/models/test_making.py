@@ -98,3 +98,13 @@ def test_a_store_is_filled_with_answers_and_grows(tiny_llama, tmp_path):
             assert 0 < model.stores.own.tokens <= times * 2 * (6 + 4)
     with outpace.load(tiny_llama, threads=1, store=tmp_path / "s") as model:
         assert model.stores.own.tokens > 12
+
+
+def test_answers_written_side_by_side_are_those_written_one_by_one(tiny_llama, tmp_path, monkeypatch):
+    prompts = tmp_path / "p.txt"
+    prompts.write_text("\n".join("abc" * length for length in range(1, 20)))
+    for name, at_once in (("many", 16), ("one", 1)):
+        monkeypatch.setattr("outpace.models.making.SIDE_BY_SIDE", at_once)
+        with outpace.load(tiny_llama, threads=1, store=tmp_path / name) as model:
+            assert fill_store(model, [prompts], max_tokens=9) == 19
+    assert (tmp_path / "many").read_bytes() == (tmp_path / "one").read_bytes()

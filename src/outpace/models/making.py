@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outpace.errors import BadModelFile, UsageError, VocabularyMismatch
+from outpace.generation import together
 from outpace.models.resolving import resolve
 from outpace.native.cutting import Cut, cut_down
 from outpace.native.gguf import open_gguf
@@ -57,6 +58,10 @@ def make_draft(
     return cut_down(path, out, output_ids=kept, bits=bits, layers=layers, target=name, progress=progress)
 
 
+SIDE_BY_SIDE = 16
+"""Answers that are written in the same passes, which read the weights once for all of them."""
+
+
 def fill_store(
     model: Model,
     prompts: Sequence[Path],
@@ -72,13 +77,14 @@ def fill_store(
     if longest_prompt < 1:
         raise UsageError(f"longest_prompt must be at least 1, got {longest_prompt}")
     asked = list(_lines(prompts))
-    answered = 0
-    for number, prompt in enumerate(asked, 1):
-        if prompt.strip() and len(model.text.encode(prompt, special=False)) <= longest_prompt:
-            model.generate(prompt, max_tokens=max_tokens, drafter="suffix")
-            answered += 1
-        progress(number / len(asked))
-    return answered
+    short = [one for one in asked if one.strip() and len(model.text.encode(one, special=False)) <= longest_prompt]
+    at_once = 1 if hasattr(model.target, "start_ids") else SIDE_BY_SIDE  # an encoder takes one request at a time
+    for first in range(0, len(short), at_once):
+        some = short[first : first + at_once]
+        answers = [model.stream(prompt, max_tokens=max_tokens, drafter="suffix") for prompt in some]
+        together(answers, model.target)  # which changes no answer
+        progress((first + len(some)) / len(short))
+    return len(short)
 
 
 def _lines(files: Sequence[Path]) -> Iterator[str]:
